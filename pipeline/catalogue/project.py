@@ -22,7 +22,7 @@ from pipeline.config.schema import Config
 from pipeline.core.code import installed_version
 from pipeline.prediction.area_description import column_aliases
 from pipeline.products.level_products import LEVELS_GPKG
-from pipeline.products.periods import rasters_over_time
+from pipeline.products.periods import rasters_over_time, window_folders, window_layers
 from pipeline.products.products import (
     AREAS_GPKG,
     AREAS_LAYER,
@@ -65,6 +65,7 @@ def write_project(config: Config, out: Path, verdict: str = "") -> str | None:
         members = [layer for layer in maps if layer.product.group == name]
         found = [_raster(layer, out, crs, shown=layer is maps[0]) for layer in members]
         groups.append(ProjectGroup(name, found))
+    groups += _of_windows(config, out, crs)
     step = "" if config.time is None else config.time.step
     title = config.name if config.period is None else f"{config.name}, {config.period}"
     title += f" - {verdict}" if verdict else ""
@@ -89,15 +90,18 @@ def _frame(path: Path) -> tuple[CRS, Bounds]:
     return CRS.from_user_input(about["crs"]), tuple(about["total_bounds"])
 
 
-def _raster(layer: Layer, out: Path, crs: CRS, *, shown: bool) -> ProjectLayer:
+def _raster(
+    layer: Layer, out: Path, crs: CRS, *, shown: bool = False, below: str = ""
+) -> ProjectLayer:
+    """Return a raster of a run, or of the folder ``below`` in it."""
     unit = "" if layer.unit == "1" else f" ({layer.unit})"
     return ProjectLayer(
-        id=_id(layer.name),
+        id=_id(f"{below}{layer.name}"),
         name=f"{layer.description[:1].upper()}{layer.description[1:]}{unit}",
-        source=f"./{layer.name}.tif",
+        source=f"./{below}{layer.name}.tif",
         kind="raster",
         crs=crs,
-        style=_style(out / f"{layer.name}.qml"),
+        style=_style(out / f"{below}{layer.name}.qml"),
         visible=shown,
         expanded=shown,
         about=f"{layer.name}.tif, disagg {installed_version('disagg')}",
@@ -130,6 +134,16 @@ def _over_time(config: Config, out: Path, crs: CRS) -> list[ProjectGroup]:
             for label in (*past[::-1], *ahead)
         ]
         groups.append(ProjectGroup(f"Over time: {layer.description}", found, ticked=False))
+    return groups
+
+
+def _of_windows(config: Config, out: Path, crs: CRS) -> list[ProjectGroup]:
+    """Return the maps of each window."""
+    groups = []
+    for window, folder in window_folders(config, out):
+        below = f"{folder.relative_to(out).as_posix()}/"
+        maps = [_raster(each, out, crs, below=below) for each in window_layers(config, window)]
+        groups.append(ProjectGroup(f"{window.title[:1].upper()}{window.title[1:]}", maps))
     return groups
 
 

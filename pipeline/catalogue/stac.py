@@ -1,6 +1,7 @@
 """The STAC catalogue of a run: a static collection with an item, whose assets are its files.
 
-A run of several periods has an item for each that is mapped; the latest period's is the run's.
+A run of several periods has an item for each that is mapped, and for each window of periods; the
+latest period's is the run's.
 
 Links are relative, so that the directory may be moved, published or served as it is. The
 catalogue is of STAC 1.1 with the extensions projection, raster, file, version and processing.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,7 @@ from pipeline.core.code import library_versions
 from pipeline.core.progress import Progress
 from pipeline.core.revision import full_version
 from pipeline.prediction.cube import CUBE
-from pipeline.products.periods import period_folders
+from pipeline.products.periods import period_folders, window_folders
 from pipeline.products.products import (
     AREAS_GPKG,
     AREAS_LAYER,
@@ -71,23 +73,17 @@ def write_stac(
     """
     import pystac
 
-    folders = {
-        STAC_PERIOD.file.format(period=label): (label, folder)
-        for label, folder in period_folders(config, out).items()
-        if folder != out
-    }
-    folders = {STAC_ITEM.file: (str(config.period), out), **folders}
-    files = {name: product_files(folder) for name, (_, folder) in folders.items()}
+    mapped = _mapped(config, out)
+    files = {name: product_files(each.folder) for name, each in mapped.items()}
     files[STAC_ITEM.file][out / RUN_RECORD.file] = RUN_RECORD  # which the run writes last
     items = {}
     with progress.task("catalogue", sum(map(len, files.values()))) as task:
-        for name, (label, folder) in folders.items():
+        for name, each in mapped.items():
             assets = {}
             for path, product in files[name].items():
-                assets[asset_key(path.relative_to(folder))] = asset_of(out, path, product)
+                assets[asset_key(path.relative_to(each.folder))] = asset_of(out, path, product)
                 task.advance(1)
-            own = config if folder == out else config.model_copy(update={"period": label})
-            items[name] = _item(own, assets, folder)
+            items[name] = _item(each, assets)
     latest = items[STAC_ITEM.file]
     if (out / CUBE).is_dir():
         latest.assets[CUBE] = pystac.Asset(
@@ -106,8 +102,8 @@ def write_stac(
     collection.catalog_type = pystac.CatalogType.SELF_CONTAINED
     for path in out.glob(STAC_PERIOD.patterns[0]):
         path.unlink()  # of periods that are mapped no more
-    for name, each in {STAC_COLLECTION.file: collection, **items}.items():
-        write_json(out / name, each.to_dict(include_self_link=False))
+    for name, made in {STAC_COLLECTION.file: collection, **items}.items():
+        write_json(out / name, made.to_dict(include_self_link=False))
     return [STAC_COLLECTION.file, *items]
 
 
@@ -130,19 +126,60 @@ def content_version(assets: dict[str, pystac.Asset]) -> str:
     return text_digest("\n".join(counted), 12)
 
 
-def _item(config: Config, assets: dict[str, pystac.Asset], folder: Path) -> pystac.Item:
-    """Return the item of a period, which the configuration names; its maps are in the folder."""
+@dataclass(frozen=True)
+class _Mapped:
+    """The maps of a period, or of a window of periods.
+
+    Attributes
+    ----------
+    config : Config
+        Names it as its period.
+    folder : Path
+    labels : tuple of str
+        Its periods; empty where counts have none.
+    """
+
+    config: Config
+    folder: Path
+    labels: tuple[str, ...]
+
+    @property
+    def days(self) -> tuple[datetime, datetime] | None:
+        """Its first and last second."""
+        ends = [days_of(label, self.config.series) for label in self.labels]
+        known = [each for each in ends if each is not None]
+        return (known[0][0], known[-1][1]) if known else None
+
+
+def _mapped(config: Config, out: Path) -> dict[str, _Mapped]:
+    """Return what is mapped by the name of its item, the latest period's first."""
+    own = () if config.period is None else (config.period,)
+    found = {STAC_ITEM.file: _Mapped(config, out, own)}
+    for label, folder in period_folders(config, out).items():
+        if folder != out:
+            named = config.model_copy(update={"period": label})
+            found[STAC_PERIOD.file.format(period=label)] = _Mapped(named, folder, (label,))
+    for window, folder in window_folders(config, out):
+        named = config.model_copy(update={"period": window.title})
+        name = STAC_PERIOD.file.format(period=f"window_{window.name}")
+        found[name] = _Mapped(named, folder, window.labels)
+    return found
+
+
+def _item(mapped: _Mapped, assets: dict[str, pystac.Asset]) -> pystac.Item:
+    """Return the item of maps."""
     import pystac
     from pystac.extensions.file import FileExtension
     from pystac.extensions.projection import ProjectionExtension
     from pystac.extensions.raster import RasterExtension
     from pystac.extensions.version import ItemVersionExtension
 
-    rasters = [path for path in product_files(folder) if path.suffix == ".tif"]
-    areas = folder / AREAS_GPKG.file
+    config, series = mapped.config, mapped.config.series
+    rasters = [path for path in product_files(mapped.folder) if path.suffix == ".tif"]
+    areas = mapped.folder / AREAS_GPKG.file
     written = datetime.fromtimestamp(max(int(p.stat().st_mtime) for p in rasters or [areas]), UTC)
     place = _place(rasters, areas)
-    days = days_of(config.period, config.series)
+    days = mapped.days
     item = pystac.Item(
         id=slug(config.name if config.period is None else f"{config.name}-{config.period}"),
         geometry=place.geometry,
@@ -166,8 +203,8 @@ def _item(config: Config, assets: dict[str, pystac.Asset], folder: Path) -> pyst
         stac_extensions=[_PROCESSING],
         assets=assets,
     )
-    if config.series is not None:
-        item.properties["disagg:forecast"] = config.period not in config.series.periods
+    if series is not None:
+        item.properties["disagg:forecast"] = not set(mapped.labels) <= set(series.periods)
     fields = [each.extra_fields for each in assets.values()]
     if any("bands" in each for each in fields):
         RasterExtension.add_to(item)

@@ -12,6 +12,7 @@ from geo.core.errors import InputError, Problem
 from pipeline.cli.console import Output, reported_errors, with_output_options
 
 _DEMO_MARK = ".disagg-demo"  # in a directory that another demo may overwrite
+FEWEST = 6  # months that a first map is made from
 
 
 class Size(StrEnum):
@@ -36,7 +37,15 @@ def demo(
     ] = False,
     months: Annotated[
         int | None,
-        typer.Option(min=6, max=240, help="Simulate counts of so many months, of 40 areas."),
+        typer.Option(min=FEWEST, max=240, help="Simulate counts of so many months, of 40 areas."),
+    ] = None,
+    later: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=234,
+            help="Of --months, so many at the end that arrive later: in DIR/later/<month>.",
+        ),
     ] = None,
     *,
     output: Output,
@@ -49,9 +58,13 @@ def demo(
       disagg demo big --size country --seed 7
       disagg demo outbreaks --labels
       disagg demo monthly --months 24
+      disagg demo monthly --months 24 --later 6
     """  # noqa: D301
     with reported_errors(output, f"disagg demo {directory}"):
         _check_demo_dir(directory)
+        if later is not None and (months is None or later > months - FEWEST):
+            found = "--later given without --months, or leaves fewer than 6 months"
+            raise InputError(Problem("demo", found, "give --months 24 --later 6"))
         directory.mkdir(parents=True, exist_ok=True)
         (directory / _DEMO_MARK).touch()
         output.progress().log(f"simulating a country ({size.value}) in {directory}")
@@ -61,13 +74,14 @@ def demo(
                 raise InputError(Problem("demo", found, "give --months alone"))
             from pipeline.demo.months import simulate_months
 
-            config = simulate_months(directory, months, seed)
+            config = simulate_months(directory, months, seed, n_later=later or 0)
         else:
             from pipeline.demo.country import simulate_country
 
             config = simulate_country(directory, size=size.value, seed=seed, labels=labels)
         output.print_json({"config": str(config), "size": size.value, "seed": seed})
-        output.print(f"Configuration: {config}\nNext: disagg run {config}")
+        waits = f"\nLater months wait in {directory / 'later'}" if later else ""
+        output.print(f"Configuration: {config}{waits}\nNext: disagg run {config}")
 
 
 def _check_demo_dir(directory: Path) -> None:

@@ -51,6 +51,13 @@ class Output(Section):
         examples=[["2024-01", "2024-02"]],
         description="periods of a run with `time` to map, each in periods/<period>",
     )
+    windows: tuple[Text, ...] = Field(
+        (),
+        json_schema_extra=or_one,
+        examples=[["2023-01..2023-12", "last 12"]],
+        description="windows of periods of a run with `time`, each to map the mean of in "
+        "windows/<name>",
+    )
     forecast: Annotated[Whole, Field(ge=0, le=1000)] = Field(
         0, description="periods after the last of a run with `time` to map"
     )
@@ -65,11 +72,12 @@ class Output(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_exceedance(cls, data: Any) -> Any:
-        # Accept one number for a list of one threshold.
-        if isinstance(data, dict) and isinstance(data.get("exceedance"), int | float):
-            return {**data, "exceedance": [data["exceedance"]]}
-        return data
+    def _one_of_several(cls, data: Any) -> Any:
+        # Accept one threshold, and one window, for a list of one.
+        if not isinstance(data, dict):
+            return data
+        one = {"exceedance": int | float, "windows": str}
+        return data | {k: [data[k]] for k, kind in one.items() if isinstance(data.get(k), kind)}
 
     @property
     def place(self) -> str:

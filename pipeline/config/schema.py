@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from geo.core.calendar import Calendar
 from geo.core.trust import Trust
 from pipeline.config.base import Section, config_error, config_errors
 from pipeline.config.check_schema import Check
@@ -62,6 +63,7 @@ from pipeline.config.values import (
     Whole,
     whole_or,
 )
+from pipeline.config.windows import wrong_window
 from pipeline.responses.registry import response_of
 from pipeline.responses.response import Given, Response, Wrong
 from pipeline.storage.location import Location, Storage, is_object_address
@@ -449,7 +451,8 @@ def _wrong_fit_keys(config: Config) -> Wrong | None:
 def _wrong_time(config: Config) -> Wrong | None:
     if config.time is not None:
         if config.model.kind == SPACE_TIME:
-            return None
+            calendar = Calendar(config.time.step, config.time.week)
+            return wrong_window(calendar, config.output.windows)
         found = f"time given, but model.kind: {config.model.kind} is of one period"
         return "model.kind", found, f"give {SPACE_TIME}, or remove `time` for a map of one period"
     if config.model.kind == SPACE_TIME:
@@ -458,7 +461,7 @@ def _wrong_time(config: Config) -> Wrong | None:
             f"{SPACE_TIME} without `time`",
             "add `time: {step: month}`, or give vbagg",
         )
-    for key, least in (("forecast", 0), ("periods", "latest")):
+    for key, least in (("forecast", 0), ("periods", "latest"), ("windows", ())):
         if getattr(config.output, key) != least:
             found, remedy = (
                 "given without `time`",

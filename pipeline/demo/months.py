@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +20,22 @@ SPEC = CountrySpec(
     n_inducing=60,
 )  # fmt: skip
 FIRST = "2022-01"
+LATER = "later"  # folder of what arrives later
+CORRECTION = "correction"  # in it, of the table that comes after the last month
+MODEL = """\
+model:                                        # few inducing points: a fit of minutes
+  inducing: 60
+  options: {n_moving: 25, n_season: 9}
+"""
 MISSING = 0.05  # share of the counts that never arrive
 SEASON, RAIN, DRIFT = 0.6, 0.35, 0.25  # deviations of the logarithm of the rate
 MEMORY = 0.85  # correlation of the drift from month to month
 LEVEL = 0.5  # share of a year's cases in an average month, times 12
 
 
-def simulate_months(directory: str | Path, n_month: int, seed: int = 1) -> Path:
+def simulate_months(
+    directory: str | Path, n_month: int, seed: int = 1, *, n_later: int = 0
+) -> Path:
     """Simulate a small country and its counts of some months.
 
     Parameters
@@ -33,6 +44,11 @@ def simulate_months(directory: str | Path, n_month: int, seed: int = 1) -> Path:
     n_month : int
         At least 6.
     seed : int
+    n_later : int
+        Months at the end that have not arrived, at least 6 fewer than there are: ``later/<month>``
+        has their rain, and the table of all counts until then. In the second of them the largest
+        count has lost its last digit; the table of ``later/correction`` has it right, and the
+        counts of these months that were late.
 
     Returns
     -------
@@ -45,7 +61,11 @@ def simulate_months(directory: str | Path, n_month: int, seed: int = 1) -> Path:
     if n_month < 6:
         msg = f"months: found {n_month}; use 6 or more"
         raise ValueError(msg)
+    if not 0 <= n_later <= n_month - 6:
+        msg = f"months that arrive later: found {n_later} of {n_month}; leave 6 or more at the start"
+        raise ValueError(msg)
     directory = Path(directory)
+    shutil.rmtree(directory / LATER, ignore_errors=True)  # of an earlier demo
     config = simulate_country(directory, SPEC, seed)
     with rasterio.open(directory / "truth_rate.tif") as file:
         year = file.read(1).astype(np.float64)
@@ -59,7 +79,7 @@ def simulate_months(directory: str | Path, n_month: int, seed: int = 1) -> Path:
     assert first is not None
     area, pixel, fraction, ids = members_of(directory / "areas.gpkg", SPEC)
     rng = named_rng(seed, "monthly counts")
-    rows = ["area_id,month,cases"]
+    tables = _Tables(ids, n_month - n_later)
     about = CovariateSpec("Rain of the month, share of its usual", "1")
     truth = CovariateSpec("True rate", "cases per person and month")
     for month in range(n_month):
@@ -67,7 +87,10 @@ def simulate_months(directory: str | Path, n_month: int, seed: int = 1) -> Path:
         season = SEASON * np.sin(2 * np.pi * (month / 12 - 0.25 * north))
         rate = LEVEL / 12 * year * np.exp(season + RAIN * rain_of[month] + drift[month])
         shown = np.where(inside, np.exp(0.5 * rain_of[month]), np.nan)
-        write_raster(directory / f"rain_{label}.tif", shown, SPEC.transform, WGS84, about)
+        there = directory / LATER / label if month >= n_month - n_later else directory
+        there.mkdir(parents=True, exist_ok=True)
+        (directory / f"rain_{label}.tif").unlink(missing_ok=True)  # of an earlier demo
+        write_raster(there / f"rain_{label}.tif", shown, SPEC.transform, WGS84, about)
         write_raster(
             directory / f"truth_{label}.tif",
             np.where(inside, rate, np.nan),
@@ -78,12 +101,46 @@ def simulate_months(directory: str | Path, n_month: int, seed: int = 1) -> Path:
         burden = people.ravel()[pixel] * fraction * np.nan_to_num(rate).ravel()[pixel]
         cases = rng.poisson(np.bincount(area, burden))
         late = rng.random(cases.size) < MISSING
-        for name, count, is_late in zip(ids, cases, late, strict=True):
-            rows.append(f"{name},{label},{'' if is_late else count}")
-    (directory / "cases.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        tables.add(label, cases, late)
+        if month >= n_month - n_later - 1:
+            _write_table(there / "cases.csv", tables.reported)
+    if n_later:
+        _write_table(directory / LATER / CORRECTION / "cases.csv", tables.corrected)
     (directory / "truth_rate.tif").unlink()
-    config.write_text(_config(seed), encoding="utf-8")
+    config.write_text(_config(seed, n_month - n_later), encoding="utf-8")
     return config
+
+
+class _Tables:
+    """The rows of the counts, as they are reported and as they are corrected.
+
+    Parameters
+    ----------
+    ids : sequence of str
+        Of the areas.
+    n_first : int
+        Months of the first table.
+    """
+
+    def __init__(self, ids: Sequence[str], n_first: int) -> None:
+        self._ids, self._n_first, self._n = ids, n_first, 0
+        self.reported: list[str] = []
+        self.corrected: list[str] = []
+
+    def add(self, label: str, cases: np.ndarray, late: np.ndarray) -> None:
+        """Add the counts of a month, and which of them are late."""
+        wrong = int(np.argmax(np.where(late, -1, cases))) if self._n == self._n_first + 1 else -1
+        for k, (name, count) in enumerate(zip(self._ids, cases, strict=True)):
+            said = "" if late[k] else str(count // 10 if k == wrong else count)
+            right = said if self._n < self._n_first else str(count)
+            self.reported.append(f"{name},{label},{said}")
+            self.corrected.append(f"{name},{label},{right}")
+        self._n += 1
+
+
+def _write_table(path: Path, rows: Sequence[str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(["area_id,month,cases", *rows]) + "\n", encoding="utf-8")
 
 
 def _anomalies(n_month: int, seed: int) -> list[Array]:
@@ -105,8 +162,9 @@ def _drift(n_month: int, seed: int) -> list[Array]:
     return found
 
 
-def _config(seed: int) -> str:
+def _config(seed: int, n_month: int) -> str:
     covariates = "\n".join(f"  {name}: {{path: {name}.tif}}" for name in SPEC.covariates)
+    windows = ', windows: "last 12"' if n_month >= 12 else ""
     return f"""\
 # A country counted month by month, simulated by `disagg demo --months`, seed {seed}.
 name: simulated-months
@@ -118,9 +176,6 @@ covariates:
   rain:      {{path: "rain_{{period}}.tif"}}     # moves: one file a month
 grid:        {{like: population.tif}}
 time:        {{step: month}}                    # one model of all months
-model:                                        # few inducing points: a fit of minutes
-  inducing: 60
-  options: {{n_moving: 25, n_season: 9}}
-output:      {{dir: out, rate_per: 1000, forecast: 3}}
+{MODEL}output:      {{dir: out, rate_per: 1000, forecast: 3{windows}}}
 truth:       {{path: "truth_{{period}}.tif"}}    # cases per person and month, known as it is simulated
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from pipeline.products.layer_files import LayerFiles
 from pipeline.products.tile_pass import Consumer
 from pipeline.products.tile_pixels import TilePixels
 from pipeline.storage.location import Place
-from pipeline.store.aligned_grid import open_aligned_grid, read_part
+from pipeline.store.aligned_grid import open_aligned_grid
 from pipeline.store.series_store import NEAR
 
 #: Quantile of the same season's rates that an outbreak exceeds.
@@ -116,16 +116,8 @@ class SeasonMaps(Consumer):
 
     def begin(self, pixels: TilePixels) -> tuple[list[TilePixels], np.ndarray]:
         """Read the covariates of the other years."""
-        there = [self._at(pixels, moving) for moving in self._moving]
+        there = [pixels.moved(moving) for moving in self._moving]
         return there, np.full((2, pixels.n_pix), np.nan)
-
-    def _at(self, pixels: TilePixels, moving: Sequence[Any]) -> TilePixels:
-        """Return the pixels as they were in a period; what moves is last among the covariates."""
-        x = pixels.x
-        for group in moving:
-            own = read_part(group, "covariates", slice(None), *pixels.tile.slices)
-            x = np.concatenate([x[: len(x) - len(own)], own[:, pixels.row, pixels.col]])
-        return replace(pixels, x=x)
 
     def draw(
         self,

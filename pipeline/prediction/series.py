@@ -19,12 +19,20 @@ from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import SECTIONS
+from pipeline.config.windows import Window
 from pipeline.levels.levels import grid_of
 from pipeline.prediction.cube import Cube
 from pipeline.prediction.one_map import MadeMap, MapInputs, make_map
 from pipeline.prediction.period_table import draw_periods, shares, tabulate_periods
 from pipeline.prediction.seasons import NAMES, SeasonMaps, Year, same_season
 from pipeline.prediction.support_shares import covariate_range
+from pipeline.prediction.windows import (
+    WindowInputs,
+    map_window,
+    tabulate_window,
+    wanted_windows,
+    with_means,
+)
 from pipeline.products.csv_table import write_csv
 from pipeline.products.layer_files import open_layers
 from pipeline.products.periods import PERIODS
@@ -78,7 +86,8 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     config = sized_series(context.config, store)
     model: Any = models.load(Path(config.output.dir) / "work" / "model")
     ahead = series.following(config.output.forecast)
-    table = _table(context, config, store, model, ahead)
+    windows = wanted_windows(config, context.progress)
+    table, of_windows = _table(context, config, store, model, ahead, windows)
     fitted = context.record.get("fit", {}).get("summary", {})
     revised = _revised(context, config, table) if fitted.get("updated") else []
     if revised:
@@ -125,6 +134,16 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
                 given = replace(given, also=[*given.also, maps])
             made[label] = make_map(given, directory, context.progress, told=label == latest)
         _take_means(table, label, made[label].table)
+    at_windows = WindowInputs(
+        config,
+        model,
+        store.at(latest),
+        store.ids,
+        boundaries,
+        lambda label: moving_grids(context, store, label, series.time_of(label)),
+    )
+    for window, own in zip(windows, of_windows, strict=True):
+        map_window(context, at_windows, window, with_means(own, table, window.labels), staging)
     _write_table(table, list(boundaries[AREA_ID].astype(str)), staging)
     return MappedSeries(store.at(latest), config, made[latest], revised)
 
@@ -197,9 +216,14 @@ def _cube(
 
 
 def _table(
-    context: StageContext, config: Config, store: SeriesStore, model: Any, ahead: Sequence[str]
-) -> pd.DataFrame:
-    """Return the areas in every period and in the forecasts."""
+    context: StageContext,
+    config: Config,
+    store: SeriesStore,
+    model: Any,
+    ahead: Sequence[str],
+    windows: Sequence[Window],
+) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
+    """Return the areas in every period and in the forecasts, and in each window."""
     series, output = config.series, config.output
     assert series is not None
     labels = [*series.periods, *ahead]
@@ -218,7 +242,7 @@ def _table(
             n_thread=n_thread(config),
             advance=task.advance,
         )
-    return tabulate_periods(
+    table = tabulate_periods(
         draws,
         store.ids,
         labels,
@@ -227,6 +251,12 @@ def _table(
         output.rate_per,
         series.season_length,
     )
+    place = {label: number for number, label in enumerate(labels)}
+    per = output.interval, output.rate_per
+    return table, [
+        tabulate_window(draws, [place[each] for each in window.labels], store.ids, *per)
+        for window in windows
+    ]
 
 
 def _revised(context: StageContext, config: Config, table: pd.DataFrame) -> list[str]:

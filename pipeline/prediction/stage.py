@@ -27,7 +27,7 @@ from pipeline.prediction.cube import CUBE
 from pipeline.prediction.one_map import MadeMap, MapInputs, make_map
 from pipeline.prediction.series import predict_series
 from pipeline.prediction.support_shares import covariate_range, write_support
-from pipeline.products.periods import PERIODS
+from pipeline.products.periods import PERIODS, WINDOWS
 from pipeline.products.products import output_patterns
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import write_balance
@@ -149,7 +149,8 @@ def _staging(out: Path) -> Iterator[Path]:
 def _publish(staging: Path, out: Path) -> list[str]:
     """Move every file to ``out``, and delete maps that are no longer requested."""
     names = sorted(path.name for path in staging.iterdir() if path.is_file())
-    below = [path for path in (staging / PERIODS).rglob("*") if path.is_file()]
+    folders = staging / PERIODS, staging / WINDOWS
+    below = [path for each in folders for path in each.rglob("*") if path.is_file()]
     # run.json certifies the maps of a finished run. It is deleted before the first map changes:
     # without it, the directory may have maps of two runs.
     (out / "run.json").unlink(missing_ok=True)
@@ -161,7 +162,7 @@ def _publish(staging: Path, out: Path) -> list[str]:
 def _move(staging: Path, out: Path, names: list[str]) -> None:
     for name in names:
         (staging / name).replace(out / name)
-    for name in (PERIODS, CUBE):
+    for name in (PERIODS, WINDOWS, CUBE):
         shutil.rmtree(out / name, ignore_errors=True)  # of an older fit
         if (staging / name).is_dir():
             (staging / name).replace(out / name)

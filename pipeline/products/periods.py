@@ -2,13 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.config.schema import Config
+from pipeline.config.windows import Window, windows_of
 from pipeline.products.product_types import Layer
 from pipeline.products.products import ANOMALY, OUTBREAK, layers
 
 PERIODS = "periods"
+WINDOWS = "windows"
+#: Families of rasters that a window has: those of a rate, and no totals.
+_OF_RATES = ("rate", "relative")
+
+
+@dataclass(frozen=True)
+class WindowLayer(Layer):
+    """A raster of one period, of the mean over a window.
+
+    Attributes
+    ----------
+    title : str
+        Of the window.
+    """
+
+    title: str
+
+    @property
+    def description(self) -> str:
+        """Description of the band."""
+        return f"{super().description}, {self.title}"
+
+
+def window_layers(config: Config, window: Window, store: Any = None) -> list[WindowLayer]:
+    """Return the rasters of a window: of those of one period, all that a mean rate has.
+
+    Parameters
+    ----------
+    config : Config
+    window : Window
+    store : BagStore, optional
+        See :func:`pipeline.products.products.layers`.
+    """
+    return [
+        WindowLayer(each.product, each.context, window.title)
+        for each in layers(config, store)
+        if each.product.shows in _OF_RATES
+        and not (each.product.conditioned or each.product.of_pixels)
+    ]
+
+
+def window_folders(config: Config, out: Path) -> list[tuple[Window, Path]]:
+    """Return the windows that are mapped, with their folders in the output directory."""
+    series, output = config.series, config.output
+    if series is None:
+        return []
+    found, _ = windows_of(series, output.windows, output.forecast)
+    folders = [(window, out / WINDOWS / window.name) for window in found]
+    return [(window, folder) for window, folder in folders if folder.is_dir()]
 
 
 def period_folders(config: Config, out: Path) -> dict[str, Path]:

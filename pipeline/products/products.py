@@ -164,7 +164,7 @@ STAC_ITEM = Product(
 )
 STAC_PERIOD = Product(
     file="stac/item_{period}.json",
-    description="STAC item of each other mapped period, of a run with `time`",
+    description="STAC item of each other mapped period and window, of a run with `time`",
     stage="report",
     roles=("metadata",),
 )

@@ -75,6 +75,19 @@ class TilePixels:
         found[self.row, self.col] = values
         return found
 
+    def moved(self, moving: Sequence[Any]) -> TilePixels:
+        """Return the pixels with the covariates of another period.
+
+        Parameters
+        ----------
+        moving : sequence of zarr group
+            Of that period, as of :class:`TileReader`: what moves is last among the covariates.
+        """
+        if not moving:
+            return self
+        own = _mean_of(moving, "covariates", slice(None), *self.tile.slices)[:, self.row, self.col]
+        return replace(self, x=np.concatenate([self.x[: len(self.x) - len(own)], own]))
+
     def select(self, keep: np.ndarray) -> TilePixels:
         """Return the pixels where ``keep`` (n_pix,) bool is true, before they have areas."""
         if keep.all():
@@ -208,13 +221,7 @@ class TileReader:
 
     def _mean(self, name: str, *part: slice) -> np.ndarray:
         """Read a part of what moves: the mean over the periods, where known."""
-        if len(self._moving) == 1:
-            return read_part(self._moving[0], name, *part)
-        each = np.stack([read_part(group, name, *part) for group in self._moving])
-        known = np.isfinite(each)
-        found = np.full(each.shape[1:], np.nan, each.dtype)
-        total = np.where(known, each, 0).sum(axis=0)
-        return np.divide(total, known.sum(axis=0), out=found, where=known.any(axis=0))
+        return _mean_of(self._moving, name, *part)
 
     def _number(self, tile: Tile, row: np.ndarray, col: np.ndarray) -> np.ndarray | None:
         """Return the number of the area that covers most of each pixel; None if not asked for."""
@@ -259,3 +266,14 @@ class TileReader:
             (np.concatenate(shares), (local, np.concatenate(places))), shape=shape
         )
         return replace(pixels, area=area, fraction=fraction)
+
+
+def _mean_of(groups: Sequence[Any], name: str, *part: slice) -> np.ndarray:
+    """Read a part of what moves: the mean over the periods, where known."""
+    if len(groups) == 1:
+        return read_part(groups[0], name, *part)
+    each = np.stack([read_part(group, name, *part) for group in groups])
+    known = np.isfinite(each)
+    found = np.full(each.shape[1:], np.nan, each.dtype)
+    total = np.where(known, each, 0).sum(axis=0)
+    return np.divide(total, known.sum(axis=0), out=found, where=known.any(axis=0))

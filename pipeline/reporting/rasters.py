@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from rasterio.enums import Resampling
 from geo.writers.colours import Scale
 from pipeline.config.schema import Config
 from pipeline.products.colours import level_product, scales
+from pipeline.products.periods import window_folders, window_layers
+from pipeline.products.product_types import Layer
 from pipeline.products.products import layers
 from pipeline.reporting.words import number
 
@@ -24,6 +27,7 @@ PIXELS = 12_000_000
 #: Colours of a picture; one more is transparent.
 N_COLOUR = 255
 COMPARISON = "compare.json"
+OF_WINDOWS = ("rate_mean", "rate_sd")  # rasters of a window that the page has
 CHANGES = ("difference_mean", "change_probability")  # rasters of a comparison
 
 
@@ -72,7 +76,7 @@ class Picture:
 
 
 def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Picture]:
-    """Return a picture of every raster of a run, the mean first, and of the change.
+    """Return a picture of every raster of a run, the mean first, of windows, and of the change.
 
     Parameters
     ----------
@@ -87,16 +91,30 @@ def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Pic
         for each in [*layers(config), *layers(config, from_draws=True)]
         if (directory / f"{each.name}.tif").is_file()
     ]
+    windows = window_folders(config, directory)
+    limit = n_pixel // max(len(wanted) + len(windows) * len(OF_WINDOWS), 1)
     by_name = scales(directory, wanted)
-    limit = n_pixel // max(len(wanted), 1)
-    found = []
-    for layer in wanted:
-        values, shrunk = read_limited(directory / f"{layer.name}.tif", limit)
-        scale = by_name[layer.name]
-        unit = "" if layer.unit == "1" else layer.unit
-        title = layer.description[:1].upper() + layer.description[1:]
-        found.append(Picture.of(layer.name, title, unit, values, scale, shrunk))
+    found = [_picture(each, directory, by_name, limit) for each in wanted]
+    for window, folder in windows:
+        of_window = window_layers(config, window)
+        by_name = scales(folder, of_window)
+        found += [
+            _picture(each, folder, by_name, limit, f"{window.name}_")
+            for each in of_window
+            if each.name in OF_WINDOWS
+        ]
     return [*found, *_changes(config, directory, limit)]
+
+
+def _picture(
+    layer: Layer, folder: Path, by_name: Mapping[str, Scale], limit: int, before: str = ""
+) -> Picture:
+    """Return the picture of a raster in a folder; ``before`` is put before its name."""
+    values, shrunk = read_limited(folder / f"{layer.name}.tif", limit)
+    unit = "" if layer.unit == "1" else layer.unit
+    title = layer.description[:1].upper() + layer.description[1:]
+    name = f"{before}{layer.name}"
+    return Picture.of(name, title, unit, values, by_name[layer.name], shrunk)
 
 
 def comparison_of(config: Config, directory: Path) -> Path | None:

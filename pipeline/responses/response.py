@@ -144,6 +144,7 @@ class Response:
     level = "fitted_rate"
     area_columns: ClassVar[Mapping[str, str]] = {
         "observed": "observed {area_total}",
+        "counted": "periods with a count",
         "fitted": "fitted {area_total}",
         "fitted_sd": "fitted {area_total}: standard deviation",
         "fitted_lower": "fitted {area_total}: {interval} interval, lower end",

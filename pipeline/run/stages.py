@@ -164,7 +164,7 @@ STAGES = {
             needs=(_CUBE, _BAGS, _MODEL),
             may_need=(_SERIES,),
             leaves=(_BALANCE,),
-            may_leave=(_SUPPORT, "periods", "rates.zarr"),
+            may_leave=(_SUPPORT, "periods", "windows", "rates.zarr"),
         ),
         Stage(
             "evaluate",

@@ -125,7 +125,7 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
                 f"{100 * config.output.interval:g} % interval that was foreseen"
             )
     if why:
-        progress.log(f"update: warning: {why}; fit again: `disagg fit CONFIG --force`")
+        progress.log(f"update: warning: {why}; fit again: `disagg run CONFIG --force`")
     return {**summary, "updated": told, "refit": why}
 
 

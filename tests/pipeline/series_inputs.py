@@ -16,6 +16,8 @@ CRS = "EPSG:32736"
 RES = 1000.0
 QUARTERS = ("2022-Q1", "2022-Q2", "2022-Q3", "2022-Q4", "2023-Q1", "2023-Q2")
 LIKE = (0, 1, 2, 3, 0, 1)  # the month whose rain and rate each quarter has
+#: One period that is mapped, one over a forecast, and one that is not whole yet.
+WINDOWS = ("2022-Q1", "last 4", "2022-Q4..2023-Q3", "2023-Q1..2023-Q4")
 N_DRAW = 400  # of a run of quarters
 MONTHS = ("2024-01", "2024-02", "2024-03", "2024-04", "2024-05", "2024-06")
 
@@ -147,5 +149,6 @@ def write_quarters(directory: Path) -> Path:
     table.to_csv(directory / "cases.csv", index=False)
     text = config.read_text(encoding="utf-8").replace("{step: month}", "{step: quarter}")
     text = text.replace("draws: 40", f"draws: {N_DRAW}").replace('["2024-01"]', '["2022-Q1"]')
+    text = text.replace("forecast: 1", f"forecast: 1, windows: {list(WINDOWS)}")
     config.write_text(text + "evaluate: {schemes: []}\n", encoding="utf-8")
     return config

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import models
-from models import Bags, Period, SpaceTime, VBAgg
+from models import Period, SpaceTime, VBAgg
 from models.aggregate.posterior import posterior_of
 from models.aggregate.profile_bound import ProfileBound
 from models.core.block import BagBlock
@@ -21,7 +21,7 @@ from models.gp.kernels import Kernel
 from models.temporal.posterior import PathPosterior, path_posterior
 from models.temporal.sites import unpacked
 from models.training.executor import ThreadExecutor
-from tests.models.temporal.world import Held, model_of, months
+from tests.models.temporal.world import Held, dense_regression, model_of, months
 
 STILL = "ridge(x) + matern32(space)"
 LIKELIHOODS = ["poisson", "negative_binomial", "beta_binomial", "normal"]
@@ -99,49 +99,17 @@ def test_what_holds_still_is_one_process_for_all_periods(likelihood: str, near: 
 
 def test_normal_responses_are_dense_regression_in_space_and_time() -> None:
     """Bags of one pixel, inducing points at all of them: nothing is left to approximate."""
-    rng, n, times = np.random.default_rng(2), 12, [0.0, 1.0, 3.0]
-    coords = rng.uniform(0, 4, (n, 2))
-    kernel = "matern12(space) * time(constant + matern32) + area * time(matern12)"
-    periods = [
-        Period(t, Bags(np.zeros((n, 1)), np.arange(n + 1), rng.normal(size=n), None, coords))
-        for t in times
-    ]
-    model = model_of(kernel=kernel, likelihood="normal", n_moving=n, priors="none")
-    held = Held(model, periods)
-    state = held.best()
-    fixed, params = state.fixed, state.params
-    base, mean = float(fixed["base_rate"][0]), float(params["mean"][0])
-    z = model._scaled(params | fixed, model_inputs(periods[0]), coords)
-    whole = model._whole(fixed)
-    (first, second), theta = model.text(fixed).times, model.text(fixed).split(params["time"])
-    lags = (np.array(times)[:, None] - np.array(times)).ravel()
-    space = whole.left.matrix(params["theta"][:2], z, z)  # type: ignore[attr-defined]
-    areas = whole.right.matrix(params["theta"][2:], z, z)  # type: ignore[attr-defined]
-    k = np.kron(first.covariance(theta[0], lags).reshape(3, 3), space)
-    k += np.kron(second.covariance(theta[1], lags).reshape(3, 3), areas)
-    noise = np.exp(float(params["log_noise"][0])) + np.exp(2 * float(params["log_area_noise"][0]))
-    y = np.concatenate([each.bags.y for each in periods])  # type: ignore[union-attr]
-    whole_cov = base**2 * k + noise * np.eye(3 * n)
-    off = y - base * mean
-    exact = mean + base * k @ np.linalg.solve(whole_cov, off)
-    variance = np.diag(k - base**2 * k @ np.linalg.solve(whole_cov, k))
-    evidence = -0.5 * (
-        off @ np.linalg.solve(whole_cov, off)
-        + np.linalg.slogdet(whole_cov)[1]
-        + 3 * n * np.log(2 * np.pi)
-    )
-    assert held.profile.at(state, 1e-6).value == pytest.approx(evidence, abs=2e-3)
-    posterior = path_posterior(model, state)
-    for t, time in enumerate(times):
-        at = posterior.at(time).moments(model_inputs(periods[0]), coords).parts[0]
-        np.testing.assert_allclose(at.m, exact[t * n : t * n + n], atol=1e-4)
-        np.testing.assert_allclose(at.s, variance[t * n : t * n + n], atol=1e-4)
-
-
-def model_inputs(period: Period) -> np.ndarray:
-    """Return covariates with the number of the area, bags of one pixel each."""
-    assert period.bags is not None
-    return np.column_stack([period.bags.x, np.arange(period.bags.n_bag)])
+    case = dense_regression()
+    held, state, n = case.held, case.state, case.inputs.shape[0]
+    assert held.profile.at(state, 1e-6).value == pytest.approx(case.evidence, abs=2e-3)
+    posterior = path_posterior(held.model, state)
+    for t, time in enumerate(case.times):
+        at, own = (
+            posterior.at(time).moments(case.inputs, case.coords).parts[0],
+            slice(t * n, t * n + n),
+        )
+        np.testing.assert_allclose(at.m, case.mean[own], atol=1e-4)
+        np.testing.assert_allclose(at.s, np.diag(case.cov)[own], atol=1e-4)
 
 
 @pytest.mark.parametrize(

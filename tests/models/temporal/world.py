@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -81,3 +82,62 @@ class Held:
     def best(self, state: State | None = None, tolerance: float = 1e-9) -> State:
         """Return the state with the best sites."""
         return self.profile.at(state or self.start, tolerance, slopes=False).state
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Normal responses of bags of one pixel, and their exact posterior.
+
+    ``mean`` (n_period * n,) and ``cov`` are of ``f``, period by period.
+    """
+
+    held: Held
+    state: State
+    times: list[float]
+    inputs: np.ndarray
+    coords: np.ndarray
+    mean: np.ndarray
+    cov: np.ndarray
+    evidence: float
+
+
+def dense_regression() -> Dense:
+    """Return 12 pixels of three periods, inducing points at all of them."""
+    rng, n, times = np.random.default_rng(2), 12, [0.0, 1.0, 3.0]
+    coords = rng.uniform(0, 4, (n, 2))
+    kernel = "matern12(space) * time(constant + matern32) + area * time(matern12)"
+    every = [
+        Bags(np.zeros((n, 1)), np.arange(n + 1), rng.normal(size=n), None, coords) for _ in times
+    ]
+    model = model_of(kernel=kernel, likelihood="normal", n_moving=n, priors="none")
+    held = Held(model, [Period(t, bags) for t, bags in zip(times, every, strict=True)])
+    state = held.best()
+    fixed, params = state.fixed, state.params
+    base, mean = float(fixed["base_rate"][0]), float(params["mean"][0])
+    inputs = np.column_stack([every[0].x, np.arange(n)])
+    z = model._scaled(params | fixed, inputs, coords)
+    whole = model._whole(fixed)
+    (first, second), theta = model.text(fixed).times, model.text(fixed).split(params["time"])
+    lags = (np.array(times)[:, None] - np.array(times)).ravel()
+    space = whole.left.matrix(params["theta"][:2], z, z)  # type: ignore[attr-defined]
+    areas = whole.right.matrix(params["theta"][2:], z, z)  # type: ignore[attr-defined]
+    k = np.kron(first.covariance(theta[0], lags).reshape(3, 3), space)
+    k += np.kron(second.covariance(theta[1], lags).reshape(3, 3), areas)
+    noise = np.exp(float(params["log_noise"][0])) + np.exp(2 * float(params["log_area_noise"][0]))
+    whole_cov = base**2 * k + noise * np.eye(3 * n)
+    off = np.concatenate([bags.y for bags in every]) - base * mean
+    evidence = -0.5 * (
+        off @ np.linalg.solve(whole_cov, off)
+        + np.linalg.slogdet(whole_cov)[1]
+        + 3 * n * np.log(2 * np.pi)
+    )
+    return Dense(
+        held,
+        state,
+        times,
+        inputs,
+        coords,
+        mean + base * k @ np.linalg.solve(whole_cov, off),
+        k - base**2 * k @ np.linalg.solve(whole_cov, k),
+        float(evidence),
+    )

@@ -17,6 +17,12 @@ from pipeline.config.reader import load_config
 from pipeline.config.series import Series
 from tests.pipeline.catalogue.conftest import read_project
 
+OF_WINDOWS = {
+    "item_window_2022-Q1.json": ("2022-01-01T00:00:00Z", "2022-03-31T23:59:59Z"),
+    "item_window_last_4.json": ("2022-07-01T00:00:00Z", "2023-06-30T23:59:59Z"),
+    "item_window_2022-Q4_2023-Q3.json": ("2022-10-01T00:00:00Z", "2023-09-30T23:59:59Z"),
+}
+
 
 def test_weeks_begin_on_the_day_of_their_calendar():
     weeks = Series(Calendar("week", "sunday"), 0, 9)
@@ -41,21 +47,28 @@ def test_each_mapped_period_is_an_item_with_its_time(quarters, validator):
         "item.json": ("2023-04-01T00:00:00Z", "2023-06-30T23:59:59Z"),
         "item_2022-Q1.json": ("2022-01-01T00:00:00Z", "2022-03-31T23:59:59Z"),
         "item_2023-Q3.json": ("2023-07-01T00:00:00Z", "2023-09-30T23:59:59Z"),
+        **OF_WINDOWS,
     }
     extent = collection.extent.temporal.to_dict()["interval"]
     assert extent == [["2022-01-01T00:00:00Z", "2023-09-30T23:59:59Z"]]
-    assert len({each.id for each in items.values()}) == 3
+    assert len({each.id for each in items.values()}) == 6
     cube = xr.open_zarr(items["item.json"].assets["rates.zarr"].get_absolute_href())
     for name, item in items.items():
         assert item.validate(validator)
+        forecast = name in ("item_2023-Q3.json", "item_window_2022-Q4_2023-Q3.json")
+        assert item.properties["disagg:forecast"] == forecast
+        for asset in item.assets.values():
+            assert Path(asset.get_absolute_href()).exists() or asset.href == "../run.json"
+        if name in OF_WINDOWS:
+            assert "mean of " in item.properties["title"]
+            assert {"rate_mean", "rate_sd", "areas.csv"} <= set(item.assets)
+            continue
         # The time of the item, and that of the cube, which is other code, say the same map.
         there = cube.sel(time=item.properties["start_datetime"][:10]).squeeze()
         assert item.properties["disagg:forecast"] == bool(there["forecast"])
         for key in ("rate_mean", "cases_mean", "outbreak"):
             with rasterio.open(item.assets[key].get_absolute_href()) as source:
                 np.testing.assert_array_equal(source.read(1), there[key].values, name)
-        for asset in item.assets.values():
-            assert Path(asset.get_absolute_href()).exists() or asset.href == "../run.json"
 
 
 def test_items_of_periods_that_are_mapped_no_more_go(quarters, tmp_path):
@@ -63,6 +76,7 @@ def test_items_of_periods_that_are_mapped_no_more_go(quarters, tmp_path):
     shutil.copytree(quarters, out, ignore=shutil.ignore_patterns("work"))
     config = load_config(quarters.parent / "disagg.yaml")
     shutil.rmtree(out / "periods/2022-Q1")
+    shutil.rmtree(out / "windows")
     write_catalogue(config, out)
     assert set(read_items(out)) == {"item.json", "item_2023-Q3.json"}
     assert not (out / "stac/item_2022-Q1.json").exists()
@@ -110,3 +124,20 @@ def test_the_project_has_maps_over_time_for_the_temporal_controller(quarters):
     ends = [settings.find(f"TemporalRange/{k}").text for k in ("start", "end")]
     assert ends == ["2022-01-01T00:00:00Z", "2023-09-30T23:59:59Z"]
     assert not timed.keys() & {x.get("id") for x in root.find("Layouts").iter("layer-tree-layer")}
+
+
+def test_the_project_has_the_maps_of_windows(quarters):
+    root = read_project(quarters)
+    tree = root.find("layer-tree-group").findall("layer-tree-group")
+    groups = {each.get("name"): each for each in tree}
+    group = groups["Mean of 2022-Q3 to 2023-Q2"]
+    assert {each.get("checked") for each in group} == {"Qt::Unchecked"}
+    named = {each.get("id"): each.get("name") for each in group}
+    sources = {
+        layer.find("datasource").text
+        for layer in root.findall("projectlayers/maplayer")
+        if layer.find("id").text in named
+    }
+    kinds = ("mean", "sd", "relative_sd", "lower", "upper", "median")
+    assert sources == {f"./windows/last_4/rate_{kind}.tif" for kind in kinds}
+    assert "Mean rate, mean of 2022-Q3 to 2023-Q2 (cases per 1,000 people)" in named.values()

@@ -1,0 +1,291 @@
+"""Mean rates over windows of periods, of pixels in maps and of areas in tables.
+
+The mean of a window is uncertain by what its periods share more than by what is apart in each, so
+it is taken of every joint draw; quantiles of periods would not average to those of the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.cluster.local import n_thread
+from pipeline.config.context import StageContext
+from pipeline.config.level_schema import TRAINING
+from pipeline.config.schema import Config
+from pipeline.config.windows import Window, windows_of
+from pipeline.core.progress import Progress
+from pipeline.levels.levels import grid_of
+from pipeline.prediction.area_description import describe_areas
+from pipeline.prediction.period_table import PeriodDraws
+from pipeline.products.areas import write_areas
+from pipeline.products.layer_files import LayerFiles, open_layers
+from pipeline.products.periods import WINDOWS, window_layers
+from pipeline.products.product_types import Layer
+from pipeline.products.tags import run_tags
+from pipeline.products.tile_pass import DRAWN_PIXELS, Consumer, run_pass
+from pipeline.products.tile_pixels import TilePixels, TileReader
+from pipeline.storage.location import Place
+from pipeline.store.aligned_grid import open_aligned_grid
+from pipeline.store.bag_store import BagStore
+from pipeline.store.level_areas import make_level
+
+#: Of the generator of a window's functions: other maps stay as they are where a window is added.
+SEED = 7
+
+
+def wanted_windows(config: Config, progress: Progress) -> list[Window]:
+    """Return the windows to map; log those that the series does not have whole."""
+    series, output = config.series, config.output
+    assert series is not None
+    found, lacking = windows_of(series, output.windows, output.forecast)
+    last = (*series.periods, *series.following(output.forecast))[-1]
+    for text in lacking:
+        progress.log(
+            f"predict: output.windows: {text}: not mapped, this run has {series.periods[0]} to "
+            f"{last}"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class MeanRate:
+    """What layers ask of the distribution of a rate, of the mean over periods.
+
+    Attributes
+    ----------
+    mean : (n_pix,) float64
+        The mean of the periods' means, which has no Monte Carlo error.
+    draws : (n_draws, n_pix) float64
+        Of the mean over the periods.
+    """
+
+    mean: np.ndarray
+    draws: np.ndarray
+
+    @cached_property
+    def sd(self) -> np.ndarray:
+        """Standard deviation, (n_pix,)."""
+        return np.asarray(self.draws.std(axis=0))
+
+    def quantile(self, q: float) -> np.ndarray:
+        """Return a quantile, (n_pix,)."""
+        return np.asarray(np.quantile(self.draws, q, axis=0))
+
+    def exceed(self, threshold: float) -> np.ndarray:
+        """Return the probability to be above a threshold, (n_pix,)."""
+        return np.asarray((self.draws > threshold).mean(axis=0))
+
+
+@dataclass(frozen=True)
+class WindowPeriod:
+    """A period of a window.
+
+    Attributes
+    ----------
+    model : fitted model
+        Of that period.
+    functions : RateDraws
+        Drawn jointly with those of the window's other periods.
+    moving : sequence of Place
+        Grids of what moves in it; empty if nothing does.
+    """
+
+    model: Any
+    functions: Any
+    moving: Sequence[Place]
+
+
+class WindowMaps(Consumer):
+    """Writes the rasters of a window, where all of its periods have a rate.
+
+    Parameters
+    ----------
+    periods : sequence of WindowPeriod
+    wanted : sequence of Layer
+    files : LayerFiles
+        Of these layers.
+    """
+
+    def __init__(
+        self, periods: Sequence[WindowPeriod], wanted: Sequence[Layer], files: LayerFiles
+    ) -> None:
+        self._periods, self._wanted, self._files = periods, wanted, files
+        self._moving = [[open_aligned_grid(own) for own in each.moving] for each in periods]
+
+    def begin(self, pixels: TilePixels) -> TilePixels:
+        """Return the pixels that have a mean, with the values of every layer."""
+        there = [pixels.moved(moving) for moving in self._moving]
+        known = np.all([np.isfinite(own.x).all(axis=0) for own in there], axis=0)
+        pixels, there = pixels.select(known), [own.select(known) for own in there]
+        values = {layer.name: np.empty(pixels.n_pix, np.float32) for layer in self._wanted}
+        for start in range(0, pixels.n_pix, DRAWN_PIXELS):
+            part = slice(start, start + DRAWN_PIXELS)
+            found = self._mean(pixels, there, part)
+            for layer in self._wanted:
+                values[layer.name][part] = layer.values(found, pixels.people[part])
+        return replace(pixels, values=values)
+
+    def _mean(self, pixels: TilePixels, there: Sequence[TilePixels], part: slice) -> MeanRate:
+        coords, n = pixels.coords[part], len(there)
+        mean, draws = np.zeros(coords.shape[0]), np.zeros(())
+        for period, own in zip(self._periods, there, strict=True):
+            x = own.inputs(part)
+            mean = mean + np.asarray(period.model.predict_pixels(x, coords).mean) / n
+            draws = draws + period.functions.rate(x.astype(np.float64), coords) / n
+        return MeanRate(mean, draws)
+
+    def add(self, pixels: TilePixels, found: TilePixels) -> None:
+        """Write the values of a tile."""
+        del pixels
+        self._files.add(found, None)
+
+
+def tabulate_window(
+    draws: PeriodDraws, places: Sequence[int], ids: Sequence[str], interval: float, rate_per: float
+) -> pd.DataFrame:
+    """Return the table of the areas of a window, as :func:`tabulate_areas` has it of a period.
+
+    Parameters
+    ----------
+    draws : PeriodDraws
+    places : sequence of int
+        Of the window's periods among those drawn.
+    ids : sequence of str
+        Of the areas.
+    interval : float
+        Central probability of the intervals.
+    rate_per : float
+        People in the denominator of rates.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by id: ``observed``, the sum of the counts, empty where one has not arrived;
+        ``counted``, periods with a count; ``fitted`` with ``_sd``, ``_lower``, ``_upper``, the sum
+        of the expected counts; ``people``, the mean; ``observed_rate``; ``fitted_rate`` with
+        ``_lower`` and ``_upper``: expected counts over people and periods.
+    """
+    own, n = list(places), len(places)
+    tails = [(1 - interval) / 2, (1 + interval) / 2]
+    expected, exposure = draws.expected[:, own].sum(axis=1), draws.exposure[own].sum(axis=0)
+    lower, upper = np.quantile(expected, tails, axis=0)
+    observed, counted = draws.observed[own].sum(axis=0), np.isfinite(draws.observed[own])
+    per_person = np.full(exposure.shape, np.nan)
+    np.divide(rate_per, exposure, out=per_person, where=exposure > 0)
+    fitted = expected.mean(axis=0)
+    return pd.DataFrame(
+        {
+            "observed": observed,
+            "counted": counted.sum(axis=0),
+            "fitted": fitted,
+            "fitted_sd": expected.std(axis=0),
+            "fitted_lower": lower,
+            "fitted_upper": upper,
+            "people": draws.people[own].sum(axis=0) / n,
+            "observed_rate": observed * per_person,
+            "fitted_rate": fitted * per_person,
+            "fitted_rate_lower": lower * per_person,
+            "fitted_rate_upper": upper * per_person,
+        },
+        index=pd.Index(list(ids), name="id"),
+    )
+
+
+def with_means(table: pd.DataFrame, periods: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
+    """Return the table of a window with the sums of the means of ``periods.csv``.
+
+    So both say the same, without Monte Carlo error where a period is mapped.
+    """
+    rows = periods[periods["period"].isin(labels)]
+    mean = rows.groupby("id")["mean"].sum().reindex(table.index)
+    factor = np.divide(mean, table["fitted"], out=np.ones(len(table)), where=table["fitted"] > 0)
+    return table.assign(fitted=mean, fitted_rate=table["fitted_rate"] * factor)
+
+
+@dataclass(frozen=True)
+class WindowInputs:
+    """What the maps of windows are made from.
+
+    Attributes
+    ----------
+    config : Config
+        Settled for the size.
+    model : SpaceTime
+        Of all periods.
+    areas : BagStore
+        Of the latest period.
+    ids : sequence of str
+        Areas in the order of their numbers.
+    boundaries : GeoDataFrame
+    moving : callable
+        From the label of a period to the grids of what moves in it.
+    """
+
+    config: Config
+    model: Any
+    areas: BagStore
+    ids: Sequence[str]
+    boundaries: Any
+    moving: Callable[[str], Sequence[Place]]
+
+
+def map_window(
+    context: StageContext, given: WindowInputs, window: Window, table: pd.DataFrame, staging: Path
+) -> None:
+    """Write the rasters and the table of a window.
+
+    Parameters
+    ----------
+    context : StageContext
+    given : WindowInputs
+    window : Window
+    table : DataFrame
+        Of :func:`tabulate_window`.
+    staging : Path
+        Directory of the run's files.
+    """
+    config, series = given.config, given.config.series
+    assert series is not None
+    directory = staging / WINDOWS / window.name
+    directory.mkdir(parents=True)
+    times = [series.time_of(label) for label in window.labels]
+    rng = np.random.default_rng([config.fit.seed, SEED])
+    drawn = given.model.sample_functions(config.output.draws, rng, times)
+    moving = [given.moving(label) for label in window.labels]
+    periods = [
+        WindowPeriod(given.model.at(time, drawn), drawn.at(time), own)
+        for time, own in zip(times, moving, strict=True)
+    ]
+    reader = _reader(context, given, periods[0])
+    own = config.model_copy(update={"period": window.title})
+    wanted = window_layers(own, window, given.areas.training)
+    tags = run_tags(own, given.areas.training, periods[0].model)
+    with (
+        open_layers(wanted, reader.grid, directory, tags) as files,
+        context.progress.task(f"window {window.text}", len(reader.tiles)) as task,
+    ):
+        maps = WindowMaps(periods, wanted, files)
+        run_pass(reader, [maps], advance=task.advance, n_thread=n_thread(config))
+    write_areas(given.boundaries, table, config.areas.id, directory)
+    describe_areas(own, directory)
+
+
+def _reader(context: StageContext, given: WindowInputs, first: WindowPeriod) -> TileReader:
+    """Return who reads the pixels, with the numbers of their areas if the model asks for them."""
+    config, place = given.config, context.place("work/grid.zarr")
+    levels, numbers = [], None
+    if first.model.numbers_areas:
+        boundaries, where = given.boundaries, f"areas ({config.areas.path})"
+        level = make_level(TRAINING, boundaries, grid_of(place), config.areas.name, where)
+        of_id = {name: number for number, name in enumerate(given.ids)}
+        levels = [level]
+        numbers = np.array([of_id.get(name, -1) for name in level.ids], dtype=np.int64)
+    mask = config.output.mask
+    return TileReader.open(place, levels, mask, moving=first.moving, numbers=numbers)

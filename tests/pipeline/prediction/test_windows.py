@@ -1,0 +1,197 @@
+"""Mean rates over windows of periods: dense regression, the maps of single periods, tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import rasterio
+
+import models
+from geo.core.calendar import Calendar
+from geo.grids.grid import Tile
+from models.temporal.posterior import path_posterior
+from pipeline.config.reader import load_config
+from pipeline.config.series import Series
+from pipeline.config.windows import ends_of, windows_of
+from pipeline.core.progress import Silent
+from pipeline.prediction.windows import WindowMaps, WindowPeriod, wanted_windows
+from pipeline.products.tile_pixels import TilePixels
+from pipeline.store.bag_store import BagStore
+from tests.models.temporal.world import dense_regression
+from tests.pipeline.series_inputs import LIKE, N_DRAW, QUARTERS, elevation, people, rain
+
+
+def _band(path: Path) -> np.ndarray:
+    with rasterio.open(path) as file:
+        found: np.ndarray = file.read(1).astype(np.float64)
+    return found
+
+
+# -- which windows ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "text", "labels"),
+    [
+        ("month", "2023-11..2024-01", ("2023-11", "2023-12", "2024-01")),
+        ("month", "202311 .. 202312", ("2023-11", "2023-12")),
+        ("month", "2023-11", ("2023-11",)),
+        ("month", "last 2", ("2024-02", "2024-03")),
+        ("week", "2023-W52..2024-W01", ("2023-W52", "2024-W01")),
+        ("year", "2020..2021", ("2020", "2021")),
+    ],
+)
+def test_a_window_is_its_periods(step: str, text: str, labels: tuple[str, ...]) -> None:
+    calendar = Calendar(step)
+    of = {"month": "2024-03", "week": "2024-W10", "year": "2024"}[step]
+    last = calendar.number(of)
+    assert last is not None
+    found, lacking = windows_of(Series(calendar, last - 20, last), [text])
+    assert lacking == []
+    assert found[0].labels == labels
+    assert ".." not in found[0].name
+    assert found[0].title.startswith("mean of ")
+
+
+@pytest.mark.parametrize("text", ["", "last", "last 0", "2023", "2023-13", "2023-05..2023-04"])
+def test_what_is_no_window_is_not_read_as_one(text: str) -> None:
+    assert ends_of(text, Calendar("month"), 24287) is None
+
+
+def test_windows_that_are_not_whole_are_said_and_left_out(quarters: Path) -> None:
+    config, said = load_config(quarters.parent / "disagg.yaml"), list[str]()
+    progress = Silent()
+    progress.log = said.append  # type: ignore[method-assign]
+    found = wanted_windows(config, progress)
+    assert [each.name for each in found] == ["2022-Q1", "last_4", "2022-Q4_2023-Q3"]
+    assert said == [
+        "predict: output.windows: 2023-Q1..2023-Q4: not mapped, this run has 2022-Q1 to 2023-Q3"
+    ]
+    assert {path.name for path in (quarters / "windows").iterdir()} == {e.name for e in found}
+    # Two ways to write one window are one map.
+    series = config.series
+    assert series is not None
+    assert len(windows_of(series, ["last 4", "last_4"])[0]) == 1
+
+
+# -- pixels ----------------------------------------------------------------------------------------
+
+
+def test_a_mean_of_draws_is_that_of_dense_regression() -> None:
+    """Three periods of 12 pixels: the variance of the mean has their covariances in it."""
+    case, n_draws = dense_regression(), 4000
+    posterior, n = path_posterior(case.held.model, case.state), len(case.coords)
+    drawn = posterior.draws(n_draws, np.random.default_rng(1), case.times)
+    scale = float(case.state.fixed["base_rate"][0])
+    periods = [
+        WindowPeriod(SimpleNamespace(predict_pixels=posterior.at(time).moments), drawn.at(time), ())
+        for time in case.times
+    ]
+    row, zeros = np.arange(n), np.zeros(n)
+    pixels = TilePixels(
+        Tile(0, 0, n, 1), row, 0 * row, case.inputs[:, :1].T.astype(np.float32), case.coords,
+        zeros, zeros, zeros, number=row,
+    )  # fmt: skip
+    found = WindowMaps(periods, [], SimpleNamespace())._mean(pixels, [pixels] * 3, slice(None))  # type: ignore[arg-type]
+    average = np.kron(np.ones((1, 3)) / 3, np.eye(n))
+    sd = scale * np.sqrt(np.diag(average @ case.cov @ average.T))
+    np.testing.assert_allclose(found.mean, scale * average @ case.mean, atol=1e-4 * scale)
+    np.testing.assert_allclose(found.draws.mean(axis=0), found.mean, atol=(4 * sd).max() / 63)
+    np.testing.assert_allclose(found.sd, sd, rtol=4 / np.sqrt(2 * n_draws))
+    np.testing.assert_allclose(found.quantile(0.9), found.mean + 1.2816 * sd, atol=0.1 * sd.max())
+    np.testing.assert_allclose(found.exceed(found.mean), 0.5, atol=4 * 0.5 / np.sqrt(n_draws))
+    # Neither of what holds still alone, nor of periods that are apart.
+    each = scale * np.sqrt(np.diag(case.cov).reshape(3, n))
+    assert (sd < 0.97 * each.mean(axis=0)).all()
+    assert (sd > 1.03 * np.sqrt((each**2).sum(axis=0)) / 3).all()
+
+
+def test_a_window_of_one_period_is_the_map_of_that_period(quarters: Path) -> None:
+    own, window = quarters / "periods/2022-Q1", quarters / "windows/2022-Q1"
+    sd = _band(own / "rate_sd.tif")
+    np.testing.assert_array_equal(_band(window / "rate_mean.tif"), _band(own / "rate_mean.tif"))
+    np.testing.assert_allclose(_band(window / "rate_sd.tif"), sd, rtol=6 / np.sqrt(2 * N_DRAW))
+    for name, far in (("median", 0.3), ("lower", 0.6), ("upper", 0.6)):
+        off = (_band(window / f"rate_{name}.tif") - _band(own / f"rate_{name}.tif")) / sd
+        assert np.nanmax(np.abs(off)) < far
+        assert abs(np.nanmean(off)) < 0.1
+    given, found = (pd.read_csv(each / "areas.csv").set_index("id") for each in (own, window))
+    np.testing.assert_allclose(found["fitted"], given["fitted"], rtol=1e-9)
+    np.testing.assert_allclose(found["fitted_rate"], given["fitted_rate"], rtol=1e-9)
+    np.testing.assert_array_equal(found["observed"], given["observed"])
+    ends = ["fitted_lower", "fitted_upper", "fitted_rate_lower", "fitted_rate_upper"]
+    np.testing.assert_allclose(found[ends], given[ends], rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [("last_4", QUARTERS[2:]), ("2022-Q4_2023-Q3", (*QUARTERS[3:], "2023-Q3"))],
+)
+def test_the_mean_of_a_window_is_the_mean_of_its_periods(
+    quarters: Path, name: str, labels: tuple[str, ...]
+) -> None:
+    model: Any = models.load(quarters / "work/model")
+    bags = BagStore.open(quarters / "work/bags.zarr", period="2023-Q2")
+    rows = bags.read_rows(0, bags.n_pix)
+    number = np.repeat(np.arange(bags.n_bag), bags.sizes)
+    each = []
+    for label in labels:
+        # The rain of the forecast is not known: it is that of the same quarter before.
+        month = LIKE[QUARTERS.index("2022-Q3" if label == "2023-Q3" else label)]
+        x = np.stack([elevation(), rain(month)]).reshape(2, -1)[:, rows.pixel].T
+        time = 4.0 * int(label[:4]) + int(label[-1]) - 1
+        found = model.predict_pixels(x.astype(np.float32), rows.coords, time, number)
+        each.append(1000 * np.asarray(found.mean))
+    mapped = _band(quarters / "windows" / name / "rate_mean.tif").ravel()[rows.pixel]
+    np.testing.assert_allclose(mapped, np.mean(each, axis=0), rtol=1e-4)
+    with rasterio.open(quarters / "windows" / name / "rate_mean.tif") as file:
+        assert file.descriptions[0].endswith(f"mean of {labels[0]} to {labels[-1]}")
+        assert file.tags()["period"] == f"mean of {labels[0]} to {labels[-1]}"
+
+
+# -- areas -----------------------------------------------------------------------------------------
+
+
+def test_tables_of_windows_add_up_those_of_periods(quarters: Path) -> None:
+    every = pd.read_csv(quarters / "periods.csv")
+    for name, labels in (
+        ("last_4", QUARTERS[2:]),
+        ("2022-Q4_2023-Q3", (*QUARTERS[3:], "2023-Q3")),
+    ):
+        table = pd.read_csv(quarters / "windows" / name / "areas.csv").set_index("id")
+        own = every[every["period"].isin(labels)].groupby("id")
+        np.testing.assert_allclose(table["fitted"], own["mean"].sum(), rtol=1e-9)
+        rate = 1000 * own["mean"].sum() / own["people"].sum()
+        np.testing.assert_allclose(table["fitted_rate"], rate, rtol=1e-9)
+        assert (table["counted"] == own["observed"].count()).all()
+        if name == "last_4":
+            np.testing.assert_array_equal(table["observed"], own["observed"].sum())
+        else:
+            assert table["observed"].isna().all()
+        # What periods share does not average away; what is apart in each does.
+        half, halves = table["fitted_upper"] - table["fitted_lower"], own["upper"].sum()
+        halves = halves - own["lower"].sum()
+        apart = np.sqrt(((every["upper"] - every["lower"]) ** 2)[every["period"].isin(labels)]
+                        .groupby(every["id"]).sum())  # fmt: skip
+        assert (half < 1.02 * halves).all()
+        assert (half > 0.7 * apart).all()
+
+
+def test_an_area_of_one_pixel_has_what_its_pixel_has(quarters: Path) -> None:
+    row = pd.read_csv(quarters / "windows/last_4/areas.csv").set_index("id").loc["A00"]
+    assert row["people"] == pytest.approx(people()[0, 0], rel=1e-3)
+    pixel = {
+        name: _band(quarters / f"windows/last_4/rate_{name}.tif")[0, 0]
+        for name in ("mean", "sd", "lower", "upper")
+    }
+    # Areas also know what their own counts say; rates of pixels are those of the surface.
+    assert row["fitted_rate"] == pytest.approx(pixel["mean"], rel=0.03)
+    sd = 1000 * row["fitted_sd"] / (4 * row["people"])
+    assert sd == pytest.approx(pixel["sd"], rel=6 / np.sqrt(2 * N_DRAW))
+    for name in ("lower", "upper"):
+        assert abs(row[f"fitted_rate_{name}"] - pixel[name]) < 0.6 * pixel["sd"]

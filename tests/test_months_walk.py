@@ -1,0 +1,102 @@
+"""``docs/months-walk.md``, typed as it stands, in an empty folder, on a smaller country."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import rasterio
+
+from tests.small_months import AREAS
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs/months-walk.md").read_text(encoding="utf-8")
+
+
+def typed_blocks() -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def _period(path: Path) -> str:
+    with rasterio.open(path) as file:
+        return str(file.tags()["period"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_the_walk_works_as_it_stands(tmp_path: Path) -> None:
+    """What a newcomer types, and nothing else: files and words are those that the page names."""
+    programs, work = tmp_path / "bin", tmp_path / "work"
+    programs.mkdir()
+    work.mkdir()
+    command = programs / "disagg"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.small_months "$@"\n')
+    command.chmod(0o755)
+    environ = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path),
+        "OMP_NUM_THREADS": "1",
+    }
+    said = []
+    out = work / "monthly/out"
+    mapped = []
+    for block in typed_blocks():
+        done = subprocess.run(
+            ["sh", "-eu", "-c", block], cwd=work, env=environ, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+        said.append(done.stdout + done.stderr)
+        map_of_block = out / "rate_mean.tif"
+        mapped.append(_period(map_of_block) if map_of_block.is_file() else "")
+    demo, first, july, five, correction, forecast, year = said
+
+    assert "Later months wait in monthly/later" in demo
+    assert len(list((work / "monthly/later").iterdir())) == 7
+    assert mapped == ["", "2023-06", "2023-07", *["2023-12"] * 4]
+    assert "forecasts 1 month ahead" in first
+    assert "truth: " in first
+
+    for said_here, months in ((july, ["07"]), (five, ["08", "09", "10", "11", "12"])):
+        for month in months:
+            assert f"update: 2023-{month} taken in" in said_here
+            inside = rf"update: 2023-{month}: \d+ of \d+ new counts are inside the 90 % interval"
+            assert re.search(inside, said_here)
+        assert "fit: converged" not in said_here
+
+    taken = re.search(r"update: (.*) taken in", correction)
+    assert taken is not None
+    assert "2023-08" in taken[1]
+    again = re.search(r"predict: (.*): changed by more than was uncertain of it", correction)
+    assert again is not None
+    assert "2023-08" in again[1]
+    assert (out / "periods/2023-08/rate_mean.tif").is_file()
+
+    table = pd.read_csv(out / "periods.csv")
+    assert set(table["period"][table["forecast"]]) == {"2024-01", "2024-02", "2024-03"}
+    assert table.groupby("period").size().eq(AREAS).all()
+    assert len(table) == AREAS * 27
+    assert {"2024-01", "2024-02", "2024-03"} <= set(forecast.split())
+    assert forecast.count(",2024-01,") == AREAS
+    assert {"rate_mean.tif", "rate_lower.tif", "rate_upper.tif", "areas.csv"} <= set(year.split())
+    assert _period(out / "windows/last_12/rate_mean.tif") == "mean of 2023-01 to 2023-12"
+    # The correction has brought what was late: the year has all of its counts in half its months.
+    of_year = pd.read_csv(out / "windows/last_12/areas.csv")
+    assert of_year["counted"].between(6, 12).all()
+
+
+def test_the_page_names_what_the_demo_and_the_update_say() -> None:
+    sources = "".join(
+        (ROOT / path).read_text(encoding="utf-8")
+        for path in ("pipeline/training/update.py", "pipeline/prediction/series.py")
+    )
+    for words in ("taken in", "update: warning:", "changed by more than was uncertain of"):
+        assert words in TEXT
+        assert words in sources
