@@ -15,6 +15,7 @@ from prefect.states import State
 from prefect.task_engine import TaskRunTimeoutError
 
 from flows.show import progress_of
+from pipeline.config.context import Updating
 from pipeline.config.schema import Config
 from pipeline.publishing.publish import publish
 from pipeline.run.fingerprints import Fingerprints
@@ -48,7 +49,10 @@ def stage_task(
 ) -> dict[str, Any]:
     """Run one stage unless it is up to date. The stage itself opens its Dask client."""
     config = run.load()
-    results = run_stages(config, (stage,), progress_of(config), fingerprints=fingerprints)
+    update: Updating | None = "first" if config.update.refit == "proposed" else None
+    results = run_stages(
+        config, (stage,), progress_of(config), update=update, fingerprints=fingerprints
+    )
     return summarise_stages(results)[0]
 
 

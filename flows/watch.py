@@ -63,9 +63,11 @@ def watch_map(config: str, deployment: str | None = None, grace_s: float = GRACE
         if held is not None:
             done.extend(held)
             continue
+        # A series takes in all that is new and maps the latest, a correction of the past included.
+        period = arrival.period if loaded.time is None else None
         run: Any = run_deployment(
             name,
-            parameters={"config": config, "period": arrival.period},
+            parameters={"config": config, "period": period},
             timeout=0,
             idempotency_key=slug(loaded.name, arrival.token),
             tags=["new-counts"],

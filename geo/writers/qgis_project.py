@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyproj import CRS
 
@@ -19,6 +20,14 @@ from geo.writers.qgis_layout import LegendEntry, layouts
 from geo.writers.styles import DOCTYPE
 
 VERSION = "3.22.0"
+#: Number and unit of a step of the temporal controller.
+STEPS = {
+    "day": ("1", "d"),
+    "week": ("1", "wk"),
+    "month": ("1", "mon"),
+    "quarter": ("3", "mon"),
+    "year": ("1", "y"),
+}
 MARGIN = 0.03  # share of the extent that the first view shows around it
 
 
@@ -44,6 +53,8 @@ class ProjectLayer:
         Whether it is drawn, and its legend shown, when the project opens.
     about : str
         Abstract.
+    when : tuple of datetime, optional
+        First and last second that QGIS's temporal controller shows it; always if not given.
     """
 
     id: str
@@ -56,6 +67,7 @@ class ProjectLayer:
     visible: bool = False
     expanded: bool = False
     about: str = ""
+    when: tuple[datetime, datetime] | None = None
 
     @property
     def provider(self) -> str:
@@ -65,14 +77,20 @@ class ProjectLayer:
 
 @dataclass(frozen=True)
 class ProjectGroup:
-    """Layers that the list of layers shows together, the first on top."""
+    """Layers that the list of layers shows together, the first on top; none unless it is ticked."""
 
     name: str
     layers: Sequence[ProjectLayer]
+    ticked: bool = True
 
 
 def project_file(
-    title: str, groups: Sequence[ProjectGroup], crs: CRS, view: Bounds, note: str = ""
+    title: str,
+    groups: Sequence[ProjectGroup],
+    crs: CRS,
+    view: Bounds,
+    note: str = "",
+    step: str = "",
 ) -> bytes:
     """Return the bytes of a ``.qgz``: a zip of the project's XML, ``disagg.qgs``.
 
@@ -87,8 +105,18 @@ def project_file(
         Left, bottom, right, top of what the map shows first, in the CRS, without the margin.
     note : str
         Below the legend of the print layout.
+    step : {"", "day", "week", "month", "quarter", "year"}
+        Of the temporal controller, where some layers have a time.
     """
     root = _project(title, groups, crs, view, note)
+    times = [each.when for group in groups for each in group.layers if each.when]
+    if times:
+        number, unit = STEPS[step]
+        settings = ET.SubElement(
+            root, "ProjectTimeSettings", timeStep=number, timeStepUnit=unit, frameRate="1"
+        )
+        settings.append(_range("TemporalRange", min(times)[0], max(end for _, end in times)))
+        ET.indent(root)
     text = DOCTYPE + ET.tostring(root, encoding="unicode") + "\n"
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -107,9 +135,13 @@ def _project(
     ET.SubElement(root, "projectCrs").append(_srs(crs))
     tree = ET.SubElement(root, "layer-tree-group")
     for group in groups:
-        seen = any(layer.visible for layer in group.layers)
+        seen = group.ticked and any(layer.visible for layer in group.layers)
         branch = ET.SubElement(
-            tree, "layer-tree-group", name=group.name, checked="Qt::Checked", expanded=_flag(seen)
+            tree,
+            "layer-tree-group",
+            name=group.name,
+            checked=_tick(group.ticked),
+            expanded=_flag(seen),
         )
         for layer in group.layers:
             ET.SubElement(
@@ -119,7 +151,7 @@ def _project(
                 name=layer.name,
                 source=layer.source,
                 providerKey=layer.provider,
-                checked="Qt::Checked" if layer.visible else "Qt::Unchecked",
+                checked=_tick(layer.visible),
                 expanded=_flag(layer.expanded),
                 legend_exp="",
             )
@@ -147,8 +179,9 @@ def _project(
     ET.SubElement(settings, "DefaultViewExtent", ends).append(_srs(crs))
     legend = [
         LegendEntry(each.id, each.name, each.source, each.provider)
-        for each in layers
-        if each.visible
+        for group in groups
+        for each in group.layers
+        if group.ticked and each.visible
     ]
     root.append(layouts(title, note, legend, shown))
     ET.indent(root)
@@ -179,6 +212,10 @@ def _layer(layer: ProjectLayer, kind: dict[str, str]) -> ET.Element:
     ET.SubElement(found, "srs").append(_srs(layer.crs))
     ET.SubElement(found, "provider", encoding="UTF-8").text = layer.provider
     found.extend(list(ET.fromstring(layer.style)))
+    if layer.when:
+        # Mode 0: a range of its own, whatever the file says.
+        temporal = ET.SubElement(found, "temporal", enabled="1", mode="0", fetchMode="0")
+        temporal.append(_range("fixedRange", *layer.when))
     return found
 
 
@@ -230,10 +267,21 @@ def _extent(name: str, bounds: Bounds) -> ET.Element:
     return found
 
 
+def _range(name: str, start: datetime, end: datetime) -> ET.Element:
+    found = ET.Element(name)
+    for key, time in (("start", start), ("end", end)):
+        ET.SubElement(found, key).text = f"{time:%Y-%m-%dT%H:%M:%SZ}"
+    return found
+
+
 def _with_margin(view: Bounds) -> Bounds:
     left, bottom, right, top = view
     across, up = MARGIN * (right - left), MARGIN * (top - bottom)
     return left - across, bottom - up, right + across, top + up
+
+
+def _tick(value: bool) -> str:
+    return "Qt::Checked" if value else "Qt::Unchecked"
 
 
 def _flag(value: bool) -> str:

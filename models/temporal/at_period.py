@@ -63,11 +63,6 @@ class PeriodModel(SpaceTime):
 
     @property
     @override
-    def numbers_areas(self) -> bool:
-        return self.text(self.params_).has_area
-
-    @property
-    @override
     def posterior_(self) -> Gaussian | Mixture:  # type: ignore[override]
         """The posterior of this time."""
         return cast(Gaussian | Mixture, self.unpacked(self.params_))

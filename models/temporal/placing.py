@@ -12,7 +12,9 @@ from models.core.protocol import Arrays, Summary
 from models.gp.area_kernel import Areas
 from models.gp.inducing_points import choose_inducing_points, shared_points, simple_nodes
 from models.gp.kernel_terms import Term, split_terms
-from models.gp.kernels import Kernel
+from models.gp.kernels import Constant as Level
+from models.gp.kernels import Kernel, Linear
+from models.gp.regression_kernels import Ridge
 from models.temporal.markov import MarkovKernel, Season, TimeSum
 from models.temporal.time_text import STILL
 
@@ -87,6 +89,32 @@ def place_terms(
         "term_of": np.arange(sizes.size),
         "value_time": np.repeat(times, sizes),
     }
+
+
+def constant_values(whole: Kernel, fixed: Arrays) -> np.ndarray:
+    """Return the inducing values of the function 1, had by one term alone: (n_value,).
+
+    A term that holds still, where there is one; zeros where all are linear.
+
+    Parameters
+    ----------
+    whole : Kernel
+    fixed : dict of arrays
+        As :func:`place_terms` returns them.
+    """
+    ends = np.cumsum([0, *fixed["term_values"].tolist()])
+    best, chosen = -1, None
+    for number, term in enumerate(split_terms(whole)):
+        if isinstance(term.kernel, Linear | Ridge):
+            continue
+        still = fixed["value_time"][ends[number]] == STILL
+        rank = 4 * still + 2 * isinstance(term.kernel, Level) + (not isinstance(term.kernel, Areas))
+        if rank >= best:
+            best, chosen = rank, slice(ends[number], ends[number + 1])
+    ones = np.zeros(ends[-1])
+    if chosen is not None:
+        ones[chosen] = 1.0
+    return ones
 
 
 def _own_nodes(term: Term, z: np.ndarray, n_area: int) -> np.ndarray:

@@ -25,20 +25,17 @@ from models.core.block import BagBlock
 from models.core.errors import BagsError, ParameterError
 from models.core.protocol import Arrays, BagSums, Model, State, Stats, Summary, Sweep, override
 from models.gp import sparse_gp
-from models.gp.area_kernel import Areas
 from models.gp.kernel_terms import split_terms, term_kernel
 from models.gp.kernel_text import parse_kernel
-from models.gp.kernels import Constant as Level
-from models.gp.kernels import Kernel, Linear
+from models.gp.kernels import Kernel
 from models.gp.priors import level_unit
-from models.gp.regression_kernels import Ridge
 from models.gp.scaling import named_kernel, scaled_inputs
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS
 from models.temporal.markov import Constant
 from models.temporal.periods import Period, PeriodSource, PeriodSummary
-from models.temporal.placing import Points, climb_pixels, place_terms
+from models.temporal.placing import Points, climb_pixels, constant_values, place_terms
 from models.temporal.posterior import PathPosterior, PeriodDraws, path_posterior
 from models.temporal.profile import own_prior
 from models.temporal.search import TemporalRefinement
@@ -106,6 +103,11 @@ class SpaceTime(VBAgg):
 
     @property
     @override
+    def numbers_areas(self) -> bool:
+        return self.text(self.fitted_state().fixed).has_area
+
+    @property
+    @override
     def n_points(self) -> int:
         return 160 if self.n_inducing == "auto" else self.n_inducing
 
@@ -130,9 +132,12 @@ class SpaceTime(VBAgg):
         """Return the parts of the kernel's description."""
         given = self.kernel
         if given == "auto":
-            season = self.season_length is not None
-            covered = bool(fixed.get("n_feat", np.ones(1))[0] > 0)  # always, of an earlier version
-            given = auto_text(placed="coord_scale" in fixed, season=season, covered=covered)
+            given = auto_text(
+                # A fit of before had no function of several covariates, as with one alone.
+                int(fixed["n_feat"][0]) if "n_feat" in fixed else 1,
+                placed="coord_scale" in fixed,
+                season=self.season_length is not None,
+            )
         if given not in self._texts:
             self._texts[given] = parse_space_time(given, self.season_length, self.harmonics)
         return self._texts[given]
@@ -148,22 +153,20 @@ class SpaceTime(VBAgg):
     def _whole(self, fixed: Arrays) -> Kernel:
         """Return the kernel of one period, without inducing variables."""
         text = self.text(fixed)
+        return self._parsed(text.period, fixed, int(fixed["n_area"][0]) if text.has_area else 0)
+
+    def _parsed(self, text: str, fixed: Arrays, n_area: int) -> Kernel:
+        """Return a kernel of one period from its description."""
         n_axis = fixed["coord_mean"].size if "coord_scale" in fixed else 0
-        n_area = int(fixed["n_area"][0]) if text.has_area else 0
-        n_feat = fixed["x_mean"].size - text.has_area
-        return parse_kernel(
-            text.period, n_feat, has_coords=n_axis > 0, n_axis=n_axis, n_area=n_area
-        )
+        n_feat = fixed["x_mean"].size - self.text(fixed).has_area
+        return parse_kernel(text, n_feat, has_coords=n_axis > 0, n_axis=n_axis, n_area=n_area)
 
     def split_times(self, fixed: Arrays) -> np.ndarray:
         """Return the number of the time of each of the kernel's split terms."""
         text = self.text(fixed)
-        n_axis = fixed["coord_mean"].size if "coord_scale" in fixed else 0
-        n_feat = fixed["x_mean"].size - text.has_area
         found = []
         for term, number in zip(text.terms, text.time_of, strict=True):
-            kernel = parse_kernel(term, n_feat, has_coords=n_axis > 0, n_axis=n_axis, n_area=1)
-            found += [number] * len(list(split_terms(kernel)))
+            found += [number] * len(list(split_terms(self._parsed(term, fixed, n_area=1))))
         return np.array(found)
 
     def state_space(self, state: State, times: np.ndarray | None = None) -> StateSpace:
@@ -199,23 +202,7 @@ class SpaceTime(VBAgg):
 
         A term that holds still, where there is one; zeros where all are linear.
         """
-        ends = np.cumsum([0, *fixed["term_values"].tolist()])
-        best, chosen = -1, None
-        for number, term in enumerate(split_terms(self._whole(fixed))):
-            if isinstance(term.kernel, Linear | Ridge):
-                continue
-            still = fixed["value_time"][ends[number]] == STILL
-            rank = (
-                4 * still
-                + 2 * isinstance(term.kernel, Level)
-                + (not isinstance(term.kernel, Areas))
-            )
-            if rank >= best:
-                best, chosen = rank, slice(ends[number], ends[number + 1])
-        ones = np.zeros(ends[-1])
-        if chosen is not None:
-            ones[chosen] = 1.0
-        return ones
+        return constant_values(self._whole(fixed), fixed)
 
     @property
     def longest_step(self) -> float:

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from models.gp import kernel_grammar as grammar
-from models.gp.kernel_text import AREA, NAMED, check_drawable
+from models.gp.kernel_text import ALONE, AREA, NAMED, SPACELESS, check_drawable
 from models.temporal.markov import (
     Constant,
     MarkovKernel,
@@ -39,17 +39,12 @@ TIMES: dict[str, Callable[[float, int], MarkovKernel]] = {
 }
 
 
-#: What begins ``auto`` where there are covariates.
-OF_COVARIATES = "ridge(x) + smooth(x) + "
-#: What ``kernel="auto"`` stands for: what stays by covariates and in space, a drift that is smooth
-#: in space and one of each area's own, and a season that differs in space.
-AUTO = (
-    "ridge(x) + smooth(x) + matern32(space) + matern12(space) * time(matern12) "
-    "+ area * time(matern12)"
-)
+#: What ``kernel="auto"`` has besides covariates: what stays in space, a drift that is smooth in
+#: space and one of each area's own, and a season that differs in space.
+AUTO = "matern32(space) + matern12(space) * time(matern12) + area * time(matern12)"
 AUTO_SEASON = "(constant + matern32(space)) * season"
 #: The same without positions.
-AUTO_SPACELESS = "ridge(x) + smooth(x) + area + constant * time(matern12) + area * time(matern12)"
+AUTO_SPACELESS = "area + constant * time(matern12) + area * time(matern12)"
 AUTO_SPACELESS_SEASON = "season"
 
 
@@ -125,11 +120,21 @@ def parse_space_time(text: str, season: float | None = 12.0, harmonics: int = 2)
     return SpaceTimeText(tuple(terms), tuple(time_of), tuple(times))
 
 
-def auto_text(*, placed: bool, season: bool, covered: bool = True) -> str:
-    """Return what ``auto`` stands for, with positions or without, a season, covariates."""
+def auto_text(n_feat: int, *, placed: bool, season: bool) -> str:
+    """Return what ``auto`` stands for.
+
+    Parameters
+    ----------
+    n_feat : int
+        Covariates; they have the kernel of one period (``smooth_joint``), with one alone nothing
+        acts together with it.
+    placed, season : bool
+        Whether there are positions, and whether there is a season.
+    """
+    name = "smooth_joint" if n_feat > 1 else ALONE["smooth_joint"]
+    covariates = [SPACELESS[name]] * (n_feat > 0)
     text, own = (AUTO, AUTO_SEASON) if placed else (AUTO_SPACELESS, AUTO_SPACELESS_SEASON)
-    text = text if covered else text.removeprefix(OF_COVARIATES)
-    return f"{text} + {own}" if season else text
+    return " + ".join([*covariates, text] + [own] * season)
 
 
 def check_space_time(text: str) -> None:

@@ -18,6 +18,7 @@ from pipeline.products.products import (
     RUN_RECORD,
     STAC_COLLECTION,
     STAC_ITEM,
+    STAC_PERIOD,
     Product,
     RasterProduct,
 )
@@ -45,17 +46,16 @@ _MEDIA = {
 _STYLES = {".qml": "QGIS style", ".sld": "SLD style"}
 
 
-def run_files(out: Path) -> dict[Path, Product]:
-    """Return the files of the run and the product that each belongs to, in the products' order."""
+def product_files(out: Path) -> dict[Path, Product]:
+    """Return the files of a folder and the product that each belongs to, in the products' order."""
     found: dict[Path, Product] = {}
     for product in PRODUCTS:
-        if product in (STAC_COLLECTION, STAC_ITEM):
+        if product in (STAC_COLLECTION, STAC_ITEM, STAC_PERIOD):
             continue
         for pattern in product.patterns:
             for path in sorted(out.glob(pattern)):
                 if path.is_file():
                     found.setdefault(path, product)
-    found[out / RUN_RECORD.file] = RUN_RECORD  # which the run writes last
     return found
 
 

@@ -13,12 +13,16 @@ from pyproj import CRS
 from geo.core.columns import name_column
 from geo.core.errors import InputError, Problem
 from geo.grids.grid import Bounds
+from geo.writers.colours import Scale
 from geo.writers.geopackage import layer_style, outline_style
 from geo.writers.qgis_project import ProjectGroup, ProjectLayer, project_file
+from geo.writers.styles import raster_style
+from pipeline.catalogue.dates import days_of
 from pipeline.config.schema import Config
 from pipeline.core.code import installed_version
 from pipeline.prediction.area_description import column_aliases
 from pipeline.products.level_products import LEVELS_GPKG
+from pipeline.products.periods import rasters_over_time
 from pipeline.products.products import (
     AREAS_GPKG,
     AREAS_LAYER,
@@ -56,14 +60,16 @@ def write_project(config: Config, out: Path, verdict: str = "") -> str | None:
     groups = [ProjectGroup("Areas", _areas(config, out, bool(maps)))] if areas else []
     if (out / LEVELS_GPKG.file).is_file():
         groups.append(ProjectGroup("Levels", _levels(config, out)))
+    groups += _over_time(config, out, crs)  # ticked, they hide the maps of the latest period
     for name in dict.fromkeys(layer.product.group for layer in maps):
         members = [layer for layer in maps if layer.product.group == name]
         found = [_raster(layer, out, crs, shown=layer is maps[0]) for layer in members]
         groups.append(ProjectGroup(name, found))
+    step = "" if config.time is None else config.time.step
     title = config.name if config.period is None else f"{config.name}, {config.period}"
     title += f" - {verdict}" if verdict else ""
     with atomic_write(out / QGIS_PROJECT.file) as file:
-        file.write(project_file(title, groups, crs, view, _note(config)))
+        file.write(project_file(title, groups, crs, view, _note(config), step))
     return QGIS_PROJECT.file
 
 
@@ -96,6 +102,35 @@ def _raster(layer: Layer, out: Path, crs: CRS, *, shown: bool) -> ProjectLayer:
         expanded=shown,
         about=f"{layer.name}.tif, disagg {installed_version('disagg')}",
     )
+
+
+def _over_time(config: Config, out: Path, crs: CRS) -> list[ProjectGroup]:
+    """Return maps of several periods in one scale, each with its time, the latest on top."""
+    series, groups = config.series, []
+    if series is None:
+        return []
+    for layer, paths in rasters_over_time(config, out):
+        product, unit = layer.product, "" if layer.unit == "1" else layer.unit
+        scale = Scale.of_rasters(
+            list(paths.values()), low=product.low, high=product.high, ramp=product.ramp
+        )
+        past = [label for label in paths if label in series.periods]
+        ahead = [label for label in paths if label not in past]
+        found = [
+            ProjectLayer(
+                id=_id(f"{layer.name}_{label}"),
+                name=label if label in past else f"{label} (forecast)",
+                source=f"./{paths[label].relative_to(out).as_posix()}",
+                kind="raster",
+                crs=crs,
+                style=raster_style(scale, unit),
+                visible=True,
+                when=days_of(label, series),
+            )
+            for label in (*past[::-1], *ahead)
+        ]
+        groups.append(ProjectGroup(f"Over time: {layer.description}", found, ticked=False))
+    return groups
 
 
 def _style(path: Path) -> str:

@@ -1,4 +1,6 @@
-"""The STAC catalogue of a run: a static collection with one item, whose assets are its files.
+"""The STAC catalogue of a run: a static collection with an item, whose assets are its files.
+
+A run of several periods has an item for each that is mapped; the latest period's is the run's.
 
 Links are relative, so that the directory may be moved, published or served as it is. The
 catalogue is of STAC 1.1 with the extensions projection, raster, file, version and processing.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,24 +20,29 @@ import rasterio
 from pyproj import CRS
 
 from geo.grids.footprint import Footprint, footprint
-from pipeline.catalogue.assets import asset_key, asset_of, run_files
+from pipeline.catalogue.assets import asset_key, asset_of, product_files
 from pipeline.catalogue.dates import days_of
 from pipeline.config.model_factory import model_settings
 from pipeline.config.schema import Config
 from pipeline.core.code import library_versions
 from pipeline.core.progress import Progress
 from pipeline.core.revision import full_version
+from pipeline.prediction.cube import CUBE
+from pipeline.products.periods import period_folders
 from pipeline.products.products import (
     AREAS_GPKG,
     AREAS_LAYER,
+    RUN_RECORD,
     STAC_COLLECTION,
     STAC_ITEM,
+    STAC_PERIOD,
 )
 from pipeline.storage.files import text_digest, write_json
 
 if TYPE_CHECKING:
     import pystac
 
+_ZARR = "application/vnd.zarr; version=3"
 _PROCESSING = "https://stac-extensions.github.io/processing/v1.2.0/schema.json"
 #: Fields of a raster that all of a run share: they are the item's, too.
 _SHARED = ("proj:code", "proj:wkt2", "proj:shape", "proj:transform", "proj:bbox")
@@ -63,31 +71,44 @@ def write_stac(
     """
     import pystac
 
-    files = run_files(out)
-    assets = {}
-    with progress.task("catalogue", len(files)) as task:
-        for path, product in files.items():
-            assets[asset_key(path.relative_to(out))] = asset_of(out, path, product)
-            task.advance(1)
-    rasters = [path for path in files if path.suffix == ".tif"]
-    written = datetime.fromtimestamp(
-        max(int(p.stat().st_mtime) for p in rasters or [out / AREAS_GPKG.file]), UTC
-    )
-    place = _place(rasters, out / AREAS_GPKG.file)
-    item = _item(config, assets, place, written)
+    folders = {
+        STAC_PERIOD.file.format(period=label): (label, folder)
+        for label, folder in period_folders(config, out).items()
+        if folder != out
+    }
+    folders = {STAC_ITEM.file: (str(config.period), out), **folders}
+    files = {name: product_files(folder) for name, (_, folder) in folders.items()}
+    files[STAC_ITEM.file][out / RUN_RECORD.file] = RUN_RECORD  # which the run writes last
+    items = {}
+    with progress.task("catalogue", sum(map(len, files.values()))) as task:
+        for name, (label, folder) in folders.items():
+            assets = {}
+            for path, product in files[name].items():
+                assets[asset_key(path.relative_to(folder))] = asset_of(out, path, product)
+                task.advance(1)
+            own = config if folder == out else config.model_copy(update={"period": label})
+            items[name] = _item(own, assets, folder)
+    latest = items[STAC_ITEM.file]
+    if (out / CUBE).is_dir():
+        latest.assets[CUBE] = pystac.Asset(
+            f"../{CUBE}", "Maps of all periods as one cube (time, y, x)", None, _ZARR, ["data"]
+        )
     if verdict:
-        item.properties["disagg:verdict"] = verdict
+        latest.properties["disagg:verdict"] = verdict
     if model is not None:
-        item.properties["disagg:model"] = model_settings(config, model)
-    collection = _collection(config, item)
-    collection.add_item(item, set_parent=True)
+        latest.properties["disagg:model"] = model_settings(config, model)
+    collection = _collection(config, list(items.values()))
+    collection.add_items(items.values())
     # Links are relative to these; they themselves are not written.
     collection.set_self_href(str(out / STAC_COLLECTION.file))
-    item.set_self_href(str(out / STAC_ITEM.file))
+    for name, item in items.items():
+        item.set_self_href(str(out / name))
     collection.catalog_type = pystac.CatalogType.SELF_CONTAINED
-    for name, each in ((STAC_COLLECTION.file, collection), (STAC_ITEM.file, item)):
+    for path in out.glob(STAC_PERIOD.patterns[0]):
+        path.unlink()  # of periods that are mapped no more
+    for name, each in {STAC_COLLECTION.file: collection, **items}.items():
         write_json(out / name, each.to_dict(include_self_link=False))
-    return [STAC_COLLECTION.file, STAC_ITEM.file]
+    return [STAC_COLLECTION.file, *items]
 
 
 def slug(name: str) -> str:
@@ -109,16 +130,19 @@ def content_version(assets: dict[str, pystac.Asset]) -> str:
     return text_digest("\n".join(counted), 12)
 
 
-def _item(
-    config: Config, assets: dict[str, pystac.Asset], place: Footprint, written: datetime
-) -> pystac.Item:
+def _item(config: Config, assets: dict[str, pystac.Asset], folder: Path) -> pystac.Item:
+    """Return the item of a period, which the configuration names; its maps are in the folder."""
     import pystac
     from pystac.extensions.file import FileExtension
     from pystac.extensions.projection import ProjectionExtension
     from pystac.extensions.raster import RasterExtension
     from pystac.extensions.version import ItemVersionExtension
 
-    days = days_of(config.period)
+    rasters = [path for path in product_files(folder) if path.suffix == ".tif"]
+    areas = folder / AREAS_GPKG.file
+    written = datetime.fromtimestamp(max(int(p.stat().st_mtime) for p in rasters or [areas]), UTC)
+    place = _place(rasters, areas)
+    days = days_of(config.period, config.series)
     item = pystac.Item(
         id=slug(config.name if config.period is None else f"{config.name}-{config.period}"),
         geometry=place.geometry,
@@ -142,6 +166,8 @@ def _item(
         stac_extensions=[_PROCESSING],
         assets=assets,
     )
+    if config.series is not None:
+        item.properties["disagg:forecast"] = config.period not in config.series.periods
     fields = [each.extra_fields for each in assets.values()]
     if any("bands" in each for each in fields):
         RasterExtension.add_to(item)
@@ -154,11 +180,14 @@ def _item(
     return item
 
 
-def _collection(config: Config, item: pystac.Item) -> pystac.Collection:
+def _collection(config: Config, items: Sequence[pystac.Item]) -> pystac.Collection:
+    """Return the collection of items, the latest period's first."""
     import pystac
 
-    times = item.common_metadata
-    when = [times.start_datetime or item.datetime, times.end_datetime or item.datetime]
+    item, times = items[0], [each.common_metadata for each in items]
+    starts = [each.start_datetime for each in times if each.start_datetime]
+    ends = [each.end_datetime for each in times if each.end_datetime]
+    when = [min(starts, default=item.datetime), max(ends, default=item.datetime)]
     collection = pystac.Collection(
         id=slug(config.name),
         title=config.name,

@@ -43,6 +43,7 @@ from pipeline.core.supervised import supervised
 from pipeline.storage.location import Storage
 
 if TYPE_CHECKING:
+    from pipeline.config.context import Updating
     from pipeline.config.schema import Config
     from pipeline.publishing.publish import Publication
 
@@ -161,11 +162,12 @@ def _run(
 _UPDATE = """Take a new or corrected period of a series into the fitted model, and map it.
 
 Costs what the new period costs: the hyperparameters stay as the last fit found them. It says when
-a new fit (disagg run) is due.
+a new fit (disagg run) is due; with --refit it makes it.
 
 \b
 Examples:
   disagg update disagg.yaml
+  disagg update disagg.yaml --refit --publish --quiet
   disagg update disagg.yaml --counts cases-2024-07.csv --publish
 """
 
@@ -179,6 +181,10 @@ def _update(
         Path | None,
         typer.Option(metavar="FILE", help="Table of the counts, in place of the file's."),
     ] = None,
+    refit: Annotated[
+        bool,
+        typer.Option("--refit", help="Fit anew where an update proposes it or cannot be made."),
+    ] = False,
     *,
     period: Period = None,
     publishes: Publishes = False,
@@ -194,7 +200,8 @@ def _update(
         return found
 
     names = ("ingest", "fit", "predict", "evaluate", "report")
-    _run_stages(config, names, False, output, period, load=load, publishes=publishes, update=True)
+    update: Updating = "first" if refit else "only"
+    _run_stages(config, names, False, output, period, load=load, publishes=publishes, update=update)
 
 
 def _add_stage_command(name: str, stages: tuple[str, ...], text: str) -> None:
@@ -365,7 +372,7 @@ def _run_stages(
     load: Callable[[], Config] | None = None,
     into: Path | None = None,
     publishes: bool = False,
-    update: bool = False,
+    update: Updating | None = None,
 ) -> None:
     command = "run" if len(names) > 1 else names[0]
     command = "update" if update else command + ("" if load is None else " --from")
@@ -373,6 +380,7 @@ def _run_stages(
     shown = Storage().place(path)  # an address has two slashes, which a path has not
     again = f"disagg {command} {shown}"
     again += "".join(f" {name} {value}" for name, value in given.items() if value is not None)
+    again += " --refit" if update == "first" else ""
     again += " --publish" if publishes else ""
     at: list[str] = []
 

@@ -145,14 +145,20 @@ def open_side(directory: Path, label: str | None = None) -> Side:
         raise InputError(Problem(label, found, "run it again with this version")) from None
     side = Side(label, directory, config, run)
     about = directory / ABOUT
+    # Layers that move, and effects of areas, are not where draws of one period look for them.
+    moments = "maps of several periods are compared by their means and standard deviations"
     if about.is_file():
         kept = json.loads(about.read_text(encoding="utf-8"))
         model = directory / KEPT_MODEL
         basis, version = kept.get("basis") or {}, kept.get("version", directory.name)
         side = replace(side, version=version, basis=basis)
+        if config.time is not None:
+            return replace(side, lacks=moments)
         if not (model / "model.json").is_file():
             return replace(side, lacks="the version keeps no model")
         return replace(side, model=model, lacks="its aligned grid is no longer there")
+    if config.time is not None:
+        return replace(side, lacks=moments)
     if not side.response.drawn:
         return replace(side, lacks=f"models of {side.response.totals} are compared by their means")
     if not _of_one_run(directory):

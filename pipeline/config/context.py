@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
 from pipeline.storage.location import Place, Storage
+
+#: How a fitted series takes in what is new: by an update alone, which is refused where it cannot
+#: be; or by an update first, and by a new fit where it cannot be or proposes one.
+Updating = Literal["only", "first"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class StageContext:
         ``summary``, as in ``run.json``.
     inputs : mapping of str to str
         Fingerprints of the stage's own inputs, by name.
-    update : bool
-        Whether a fitted model takes in what is new, instead of a new fit.
+    update : {"only", "first"}, optional
+        How a fitted series takes in what is new; by default, by a new fit.
     """
 
     config: Config
@@ -36,7 +40,7 @@ class StageContext:
     fingerprint: str = ""
     record: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
-    update: bool = False
+    update: Updating | None = None
 
     @property
     def storage(self) -> Storage:

@@ -154,8 +154,13 @@ class Publish(Section):
 
 
 class Update(Section):
-    """``update``: waiting, retries and time-outs of a scheduled run."""
+    """``update``: waiting, retries and time-outs of a scheduled run; new fits of a series."""
 
+    refit: Literal["proposed", "always"] = Field(
+        "proposed",
+        description="of maps of several periods, when a scheduled run fits anew: where an update "
+        "proposes it or cannot take in what has changed; or for whatever is new",
+    )
     when_busy: Literal["queue", "skip"] = Field(
         "queue", description="if another run updates the map: wait for it, or do nothing"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def read_config(
     period, changes : str, mapping, optional
         See `pipeline.config.reader.load_config`.
     fallback_period : str, optional
-        Period to use if a time series has no counts yet.
+        Period to use if a time series has no counts yet; with ``time``, that of the day.
 
     Returns
     -------
@@ -68,13 +69,16 @@ def read_config(
             return None
     document.values = spread(document.values, problems, place.name)
     data = document.values
-    series = series_of(data, base, period, problems, place.name, _storage(data, base), periods_of)
+    storage = _storage(data, base)
+    series = series_of(data, base, period, problems, place.name, storage, periods_of)
+    if len(problems) > n_before and fallback_period is not None:
+        del problems[n_before:]  # of the counts; those of `time` come again
+        series = series_of(data, base, period, problems, place.name, storage, _today)
     if len(problems) > n_before:
         return None
     if series is not None:
         data = series.of(data, series.periods[-1])
     elif has_periods(data) or period is not None or "period" in data:
-        storage = _storage(data, base)
         data = place_period(
             data,
             base,
@@ -158,6 +162,11 @@ def _split(name: str) -> Key:
     if head == "output":  # an item of a list: output.areas.0.path
         return tuple(int(part) if part.isdigit() else part for part in name.split("."))
     return (head, middle, tail) if middle else (head, tail)
+
+
+def _today(*_: Any) -> list[str]:
+    """List the day: the period of a series whose counts cannot be read (yet)."""
+    return [date.today().isoformat()]
 
 
 def _storage(data: Mapping[str, Any], base: Path) -> Storage:

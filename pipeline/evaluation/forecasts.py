@@ -121,9 +121,10 @@ def _from(
         n, rng = -(-n_draws // PARTS), np.random.default_rng([config.fit.seed, 8, part])
         drawn = past.sample_functions(n, rng, later)
         for place, (h, time) in enumerate(zip(ahead, later, strict=True)):
+            at = past.at(time, drawn)
             draws = draw_areas(
-                past.at(time, drawn),
-                stand_in(then, periods[origin + h], time, part),
+                at,
+                stand_in(then, periods[origin + h], time, part, at),
                 n,
                 config.fit.seed + PARTS * h + part,
                 n_thread=n_thread(config),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ class Cube:
         ahead: Sequence[bool],
         attrs: dict[str, Any],
     ) -> None:
-        self._names, self._labels = [layer.name for layer in layers], list(labels)
+        self.grid, self._labels = grid, list(labels)
         group = zarr.create_group(directory / CUBE, zarr_format=3)
         self._arrays = {layer.name: _create(group, layer, len(days), grid) for layer in layers}
         group.attrs.update(attrs)
@@ -83,8 +83,13 @@ class CubeSlice(Consumer):
     def add(self, pixels: TilePixels, found: Any) -> None:
         """Write the values that the pass has predicted."""
         del found
+        self.write(pixels, pixels.values)
+
+    def write(self, pixels: TilePixels, values: Mapping[str, np.ndarray]) -> None:
+        """Write layers of a tile, of values (n_pix,) by name; names that it lacks are left out."""
         for name, array in self._arrays.items():
-            array[(self._place, *pixels.tile.slices)] = pixels.band(pixels.values[name])
+            if name in values:
+                array[(self._place, *pixels.tile.slices)] = pixels.band(values[name])
 
 
 def _create(group: zarr.Group, layer: Layer, n_time: int, grid: Grid) -> Any:

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pipeline.prediction.seasons import NAMES, against_season, same_season
 from pipeline.products.areas import draw_areas
 from pipeline.store.bag_store import BagStore
-from pipeline.store.series_store import NEAR
 
 #: Parts that the draws are made in: functions of every period are in memory for one of them, and
 #: each takes what is not known of a forecast's covariates from another past period.
 BATCHES = 10
-#: Quantile of the same season's rates that an outbreak exceeds.
-UPPER = 0.75
 
 
 @dataclass(frozen=True)
@@ -113,39 +111,18 @@ def shares(n_draws: int) -> list[int]:
     return [n_draws // parts + (k < n_draws % parts) for k in range(parts)]
 
 
-def outbreaks(draws: PeriodDraws, season: float | None, upper: float = UPPER) -> np.ndarray:
-    """Return the probability that each rate is above the upper quantile of its season.
+def seasonal(draws: PeriodDraws, season: float | None) -> dict[str, np.ndarray]:
+    """Return ``outbreak`` and ``anomaly`` of each area and period: (n_period, n_area) each.
 
-    The quantile is of the rates of the same season in other years, draws and years together, each a
-    month earlier to a month later: the rule of the third quartile, with what is not known of these
-    years in it.
-
-    Parameters
-    ----------
-    draws : PeriodDraws
-    season : float or None
-        Steps of a season; None where there is none.
-    upper : float
-        Probability of the quantile.
-
-    Returns
-    -------
-    (n_period, n_area) float64 array
-        NaN where no other year is known.
+    See :func:`pipeline.prediction.seasons.against_season`; NaN where no other year is known.
     """
-    rate, times = draws.rate, draws.times
+    rate = draws.rate
+    found = np.full((len(NAMES), *rate.shape[1:]), np.nan)
     known = np.isfinite(draws.observed).any(axis=1)
-    found = np.full(rate.shape[1:], np.nan)
-    if season is None:
-        return found
-    years = (times[:, None] - times[None]) / season
-    same = (np.abs(years) > 0.5) & (np.abs(years - np.round(years)) < NEAR)
-    for period in range(times.size):
-        others = np.flatnonzero(same[period] & known)
+    for period, others in enumerate(same_season(draws.times, known, season)):
         if others.size:
-            pooled = rate[:, others].reshape(-1, rate.shape[2])
-            found[period] = (rate[:, period] > np.quantile(pooled, upper, axis=0)).mean(axis=0)
-    return found
+            found[:, period] = against_season(rate[:, period], rate[:, others])
+    return dict(zip(NAMES, found, strict=True))
 
 
 def tabulate_periods(
@@ -177,7 +154,8 @@ def tabulate_periods(
     DataFrame
         ``id``, ``period``; ``observed``; ``mean``, ``lower``, ``upper`` of the expected count;
         ``rate``, ``rate_lower``, ``rate_upper``; ``count_lower``, ``count_upper``, the predictive
-        interval of the count; ``people``; ``outbreak``, of :func:`outbreaks`; ``forecast``.
+        interval of the count; ``people``; ``outbreak`` and ``anomaly``, of :func:`seasonal`;
+        ``forecast``.
     """
     tails = [(1 - interval) / 2, (1 + interval) / 2]
     lower, upper = np.quantile(draws.expected, tails, axis=0)
@@ -195,7 +173,7 @@ def tabulate_periods(
         "count_lower": count_lower,
         "count_upper": count_upper,
         "people": draws.people,
-        "outbreak": outbreaks(draws, season),
+        **seasonal(draws, season),
     }
     n_area = len(ids)
     return pd.DataFrame(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,19 @@ from pipeline.levels.levels import grid_of
 from pipeline.prediction.cube import Cube
 from pipeline.prediction.one_map import MadeMap, MapInputs, make_map
 from pipeline.prediction.period_table import draw_periods, shares, tabulate_periods
+from pipeline.prediction.seasons import NAMES, SeasonMaps, Year, same_season
 from pipeline.prediction.support_shares import covariate_range
 from pipeline.products.csv_table import write_csv
+from pipeline.products.layer_files import open_layers
+from pipeline.products.periods import PERIODS
+from pipeline.products.product_types import Layer
 from pipeline.products.products import PERIODS_CSV, PERIODS_PARQUET, layers
 from pipeline.products.tags import run_tags
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
-from pipeline.training.series import open_series, sized_series, stand_in
+from pipeline.training.series import as_asked, open_series, sized_series, stand_in
 
-PERIODS = "periods"
 IN_CUBE = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "cases_mean")
 
 
@@ -75,7 +79,8 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     model: Any = models.load(Path(config.output.dir) / "work" / "model")
     ahead = series.following(config.output.forecast)
     table = _table(context, config, store, model, ahead)
-    revised = _revised(context, config, table) if context.update else []
+    fitted = context.record.get("fit", {}).get("summary", {})
+    revised = _revised(context, config, table) if fitted.get("updated") else []
     if revised:
         context.progress.log(
             f"predict: {name_first(revised, 12)}: changed by more than was uncertain of it, and "
@@ -84,26 +89,41 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     latest = str(config.period)
     mapped = {*wanted_periods(config), *revised, *ahead, latest}
     labels = [label for label in (*series.periods, *ahead) if label in mapped]
-    times = [series.time_of(label) for label in labels]
+    years = _years(config, table, labels)
+    others = {each for own in years.values() for each in own}
+    times = {label: series.time_of(label) for label in (*labels, *others)}
     rng = np.random.default_rng([config.fit.seed, 1])
-    drawn = model.sample_functions(config.output.draws, rng, times)
+    drawn = model.sample_functions(config.output.draws, rng, sorted(times.values()))
     limits = cache(partial(series_range, store, n_thread(config)))
-    cube = _cube(context, config, store, model, labels, staging)
+    seasonal = [each for each in layers(config, from_draws=True) if each.name in NAMES]
+    cube = _cube(context, config, store, model, labels, seasonal if others else [], staging)
     made: dict[str, MadeMap] = {}
-    for label, time in zip(labels, times, strict=True):
-        directory = staging if label == latest else staging / PERIODS / label
+    for label in labels:
+        directory, time = staging if label == latest else staging / PERIODS / label, times[label]
         directory.mkdir(parents=True, exist_ok=True)
+        at = model.at(time, drawn)
+        areas = as_asked(store.at(label, time), store.ids, at)
         given = MapInputs(
             config if label == latest else _mapped_to(config, label),
-            model.at(time, drawn),
-            store.at(label, time).numbered(store.ids),
+            at,
+            areas,
             boundaries,
             limits,
             context.place("work/grid.zarr"),
             moving_grids(context, store, label, time),
             [cube.at(label)],
         )
-        made[label] = make_map(given, directory, context.progress, told=label == latest)
+        with ExitStack() as stack:
+            if years[label]:
+                tags = run_tags(given.config, areas.training, given.model)
+                files = stack.enter_context(open_layers(seasonal, cube.grid, directory, tags))
+                before = [
+                    Year(drawn.at(times[own]), moving_grids(context, store, own, times[own]))
+                    for own in years[label]
+                ]
+                maps = SeasonMaps(before, files, cube.at(label))
+                given = replace(given, also=[*given.also, maps])
+            made[label] = make_map(given, directory, context.progress, told=label == latest)
         _take_means(table, label, made[label].table)
     _write_table(table, list(boundaries[AREA_ID].astype(str)), staging)
     return MappedSeries(store.at(latest), config, made[latest], revised)
@@ -142,12 +162,25 @@ def _mapped_to(config: Config, label: str) -> Config:
     return config.at(label).model_copy(update=own)
 
 
+def _years(config: Config, table: pd.DataFrame, labels: Sequence[str]) -> dict[str, list[str]]:
+    """Return the periods of the season of each of some periods, in other years."""
+    series = config.series
+    assert series is not None
+    counted = set(table.loc[table["observed"].notna(), "period"])
+    every = list(dict.fromkeys((*series.periods, *labels)))
+    times = np.array([series.time_of(label) for label in every])
+    known = np.array([label in counted for label in every])
+    found = dict(zip(every, same_season(times, known, series.season_length), strict=True))
+    return {label: [every[place] for place in found[label]] for label in labels}
+
+
 def _cube(
     context: StageContext,
     config: Config,
     store: SeriesStore,
     model: Any,
     labels: Sequence[str],
+    more: Sequence[Layer],
     staging: Path,
 ) -> Cube:
     series, areas = config.series, store.at(str(config.period))
@@ -155,7 +188,7 @@ def _cube(
     return Cube(
         staging,
         grid_of(context.place("work/grid.zarr")),
-        [layer for layer in layers(config, areas.training) if layer.name in IN_CUBE],
+        [*(each for each in layers(config, areas.training) if each.name in IN_CUBE), *more],
         labels,
         [series.calendar.first(int(series.time_of(label))) for label in labels],
         [label not in series.periods for label in labels],
@@ -172,7 +205,8 @@ def _table(
     labels = [*series.periods, *ahead]
     times = [series.time_of(label) for label in labels]
     stores = [
-        partial(stand_in, store, label, time) for label, time in zip(labels, times, strict=True)
+        partial(stand_in, store, label, time, model=model)
+        for label, time in zip(labels, times, strict=True)
     ]
     with context.progress.task("periods", len(labels) * len(shares(output.draws))) as task:
         draws = draw_periods(

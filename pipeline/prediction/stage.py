@@ -25,8 +25,9 @@ from pipeline.config.size_defaults import settings
 from pipeline.core.signals import deferred_signals
 from pipeline.prediction.cube import CUBE
 from pipeline.prediction.one_map import MadeMap, MapInputs, make_map
-from pipeline.prediction.series import PERIODS, predict_series
+from pipeline.prediction.series import predict_series
 from pipeline.prediction.support_shares import covariate_range, write_support
+from pipeline.products.periods import PERIODS
 from pipeline.products.products import output_patterns
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import write_balance

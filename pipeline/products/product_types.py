@@ -133,7 +133,7 @@ class RasterProduct(Product):
     exposure : {"pixel", "outside", "coverage"}
         What ``values`` gets as people: those of the whole pixel (0 where unknown, as in the bags),
         those of its share outside every area, or its share inside areas.
-    ramp : {"level", "spread", "probability", "priority"}
+    ramp : {"level", "spread", "probability", "priority", "change"}
         Colours, see :data:`geo.writers.colours.RAMPS`.
     stretch : str
         Rasters with the same word here share one colour scale; one of its own if empty.

@@ -46,6 +46,10 @@ def _data_support(prediction: Any, _: Any, at: RasterContext) -> Any:
     return data_support(model, prediction, x, coords)
 
 
+def _seasonal(config: Config) -> bool:
+    return config.time is not None and config.time.step != "year"
+
+
 DATA_SUPPORT = RasterProduct(
     file="data_support.tif",
     description="share of the prior variance of the surface that the data removed",
@@ -80,6 +84,27 @@ RATE_RELATIVE_SD = RasterProduct(
     low=0.0,
     ramp="spread",
     group="Uncertainty",
+)
+OUTBREAK = RasterProduct(
+    file="outbreak.tif",
+    description="probability that the {quantity} is above the upper quartile of its season",
+    values=lambda found, _, __: found["outbreak"],
+    wanted=_seasonal,
+    from_draws=True,
+    group="Season",
+    **_PROBABILITY,
+)
+ANOMALY = RasterProduct(
+    file="anomaly.tif",
+    description="{quantity} as a multiple of the mean of its season in other years",
+    unit="1",
+    values=lambda found, _, __: found["anomaly"],
+    wanted=_seasonal,
+    low=0.0,
+    high=2.0,
+    ramp="change",
+    from_draws=True,
+    group="Season",
 )
 PROBABILITY_MEAN = RasterProduct(
     file="probability_mean.tif",
@@ -134,6 +159,12 @@ STAC_COLLECTION = Product(
 STAC_ITEM = Product(
     file="stac/item.json",
     description="STAC item of the run: every file with its checksum, bands, statistics, lineage",
+    stage="report",
+    roles=("metadata",),
+)
+STAC_PERIOD = Product(
+    file="stac/item_{period}.json",
+    description="STAC item of each other mapped period, of a run with `time`",
     stage="report",
     roles=("metadata",),
 )
@@ -237,6 +268,8 @@ PRODUCTS: list[Product] = [
         **_PROBABILITY,
     ),
     DATA_SUPPORT,
+    OUTBREAK,
+    ANOMALY,
     PROBABILITY_MEAN,
     PROBABILITY_SD,
     RasterProduct(
@@ -272,6 +305,7 @@ PRODUCTS: list[Product] = [
     QGIS_PROJECT,
     STAC_COLLECTION,
     STAC_ITEM,
+    STAC_PERIOD,
     RUN_RECORD,
 ]
 

@@ -24,12 +24,12 @@ from pipeline.publishing.versions import open_versions
 from pipeline.run.fingerprints import output_fingerprint
 from pipeline.run.ownership import claim, owned, owner_problem
 from pipeline.run.record import check_period, read_record
-from pipeline.run.stages import STAGES
 from pipeline.storage.files import file_digest, text_digest
 from pipeline.storage.location import Location, Place, StorageUnreachableError
 from pipeline.storage.place import read_place
 from pipeline.storage.pointer import MovedError, conditional_write_problem
 
+_WORK = "work/"  # in it is what is for later stages, not for readers
 _STAGES = ("ingest", "fit", "predict", "evaluate")
 # Stages whose outputs make a version; the report is published with them, if there is one.
 _MAP = ("predict", "evaluate")
@@ -138,7 +138,7 @@ def publish(
     versions = open_versions(publish_dir(config))
     with owned(config):
         files = _published_files(config)
-        fingerprint = _fingerprint(config, files)
+        fingerprint = _fingerprint(config)
         change = partial(_publish, config, versions, files, fingerprint, force, progress)
         return versions.changed(change)
 
@@ -259,15 +259,16 @@ def _published_files(config: Config) -> dict[str, Path]:
                 found = f"{name} used another version of {path}"
                 raise InputError(Problem(str(out), found, remedy))
         left |= record[name]["outputs"]
-    files = {}
+    files: dict[str, Path] = {}
     for name in (*_MAP, *(["report"] if _has_report(record, left) else [])):
         for path, fingerprint in record[name]["outputs"].items():
-            stage = STAGES[name]
-            if path in (*stage.leaves, *stage.may_leave):  # for later stages, not for readers
+            if path.startswith(_WORK):
                 continue
             if output_fingerprint(out / path) != fingerprint:
                 raise InputError(Problem(str(out / path), "missing or damaged", remedy))
-            files[path] = out / path
+            # Maps of other periods, and the cube of all, are folders.
+            whole = sorted((out / path).rglob("*")) if (out / path).is_dir() else [out / path]
+            files |= {p.relative_to(out).as_posix(): p for p in whole if p.is_file()}
     check_period(config, _STAGES, "publish")
     if (out / "run.json").is_file():
         _check_same_run(config, out / "run.json", remedy)
@@ -296,7 +297,7 @@ def _check_same_run(config: Config, path: Path, remedy: str) -> None:
             raise InputError(Problem(str(path.parent), found, remedy))
 
 
-def _fingerprint(config: Config, files: dict[str, Path]) -> str:
+def _fingerprint(config: Config) -> str:
     # Without run.json, which has timings, styles, which users may edit, and the report, which is
     # another view of the same map.
     record = read_record(config.output.dir)
@@ -304,7 +305,7 @@ def _fingerprint(config: Config, files: dict[str, Path]) -> str:
         path: fingerprint
         for name in _MAP
         for path, fingerprint in record[name]["outputs"].items()
-        if path in files and not path.endswith(EDITABLE)
+        if not path.startswith(_WORK) and not path.endswith(EDITABLE)
     }
     return text_digest(json.dumps([config.name, config.period, shown], sort_keys=True))
 

@@ -12,13 +12,20 @@ from geo.writers.colours import Scale
 from pipeline.config.schema import Config
 from pipeline.products.colours import level_product, raster_scale
 from pipeline.reporting.figures import RESIDUALS
+from pipeline.reporting.over_time import time_layers
 from pipeline.reporting.plane import WIDTH, Plane, rings
-from pipeline.reporting.rasters import area_colours, legend, pictures
+from pipeline.reporting.rasters import PIXELS, area_colours, legend, pictures
 from pipeline.reporting.words import UNKNOWN, number, percent
 
 
 def map_data(
-    config: Config, out: Path, areas: Any, names: list[str], plane: Plane, shapes: np.ndarray
+    config: Config,
+    out: Path,
+    areas: Any,
+    names: list[str],
+    plane: Plane,
+    shapes: np.ndarray,
+    periods: Any = None,
 ) -> dict[str, Any]:
     """Return what the script of the page draws maps from.
 
@@ -34,13 +41,17 @@ def map_data(
     plane : Plane
     shapes : (n_area,) object array
         Areas on the plane.
+    periods : DataFrame, optional
+        The areas in every period.
 
     Returns
     -------
     dict
-        JSON-able: ``width``, ``height``, ``metres``, ``rasters``, ``fills``, ``areas``, ``left``
-        and ``right`` (names of the first layers).
+        JSON-able: ``width``, ``height``, ``metres``, ``rasters``, ``fills``, ``times``, ``areas``,
+        ``left`` and ``right`` (names of the first layers).
     """
+    ids = [str(each) for each in areas.iloc[:, 0]]
+    times = time_layers(config, out, periods, ids, PIXELS // 2)
     rasters = [
         {
             "name": each.name,
@@ -52,7 +63,7 @@ def map_data(
             "values": each.values,
             "side": each.shrunk,
         }
-        for each in pictures(config, out)
+        for each in pictures(config, out, PIXELS // 2 if times else PIXELS)
     ]
     fills = area_layers(config, out, areas)
     shown = [each["name"] for each in rasters] + [each["name"] for each in fills]
@@ -64,6 +75,7 @@ def map_data(
         "metres": plane.metres if np.isfinite(plane.metres) else None,
         "rasters": rasters,
         "fills": fills,
+        "times": times,
         "facts": facts_of(config, areas),
         "areas": [
             {"name": one_line_text(name), "rings": rings(shape)}

@@ -34,6 +34,10 @@ from pipeline.store.balance import balance_rows
 from pipeline.training.modes import KEY as OVERDISPERSION
 
 PART = "\u2013 "  # before rows that are parts of the row above
+LINES = (
+    " Over time: the {rate} in each period, from 0 to the largest of the area, forecasts in red; "
+    "sorted by the last known one over the mean."
+)
 N_FIRST = 4  # cautions of the first screen
 
 
@@ -51,6 +55,8 @@ class Found:
         Table of areas, (n_area, ...).
     names : list of str
         Name of each area.
+    lines : dict
+        The rate of each area over time as a small line, by id; empty for one period.
     sizes : dict
         ``n_areas``, ``n_pixels``; ``shape`` and ``crs`` of the grid where there is one.
     others : dict
@@ -63,6 +69,7 @@ class Found:
     balance: dict[str, Any] | None
     areas: pd.DataFrame
     names: list[str]
+    lines: dict[str, Cell]
     sizes: dict[str, Any]
     others: dict[str, list[Sheet]]
 
@@ -211,6 +218,10 @@ def areas_sheet(found: Found) -> Sheet:
     if named != key:
         columns, numeric = [*columns, key], [*numeric, False]
         cells.append([cell(str(value)) for value in areas[key]])
+    if found.lines:
+        columns, numeric = [*columns, "over time"], [*numeric, True]
+        cells.append([found.lines.get(str(value), Cell("", "")) for value in areas[key]])
+        note += LINES.format(rate=response.quantity)
     for name, heading in response.sheet_columns.items():
         if name not in areas:
             continue

@@ -66,10 +66,8 @@ class Picture:
             title,
             unit,
             data_uri(values, scale),
-            legend(scale),
-            (_palette(scale).astype(np.int64) @ [1 << 16, 1 << 8, 1]).tolist(),
-            _stand_for(scale),
-            shrunk,
+            shrunk=shrunk,
+            **key_of(scale),
         )
 
 
@@ -155,16 +153,28 @@ def read_limited(path: Path, limit: int) -> tuple[np.ndarray, float]:
     return band.astype(np.float64).filled(np.nan), side
 
 
+def key_of(scale: Scale) -> dict[str, Any]:
+    """Return ``legend``, ``palette`` and ``values`` of a scale, as :class:`Picture` has them."""
+    return {
+        "legend": legend(scale),
+        "palette": (_palette(scale).astype(np.int64) @ [1 << 16, 1 << 8, 1]).tolist(),
+        "values": _stand_for(scale),
+    }
+
+
+def shade(values: np.ndarray, scale: Scale) -> np.ndarray:
+    """Return the place of each value among the colours of a scale, int64; 0 for NaN."""
+    places = np.interp(np.nan_to_num(values), scale.breaks, scale.places)
+    return np.round(places * (N_COLOUR - 1)).astype(np.int64)
+
+
 def data_uri(values: np.ndarray, scale: Scale) -> str:
     """Return values (n_row, n_col) as a picture with a palette, as a ``data:`` address.
 
     Colours are those of the scale to a 255th of its length; NaN is transparent.
     """
-    places = np.interp(values, scale.breaks, scale.places)
-    known = np.isfinite(values)
-    index = np.zeros(values.shape, np.uint8)
-    index[known] = 1 + np.round(places[known] * (N_COLOUR - 1)).astype(np.uint8)
-    image = Image.fromarray(index)
+    index = np.where(np.isfinite(values), 1 + shade(values, scale), 0)
+    image = Image.fromarray(index.astype(np.uint8))
     image.putpalette([0, 0, 0, *_palette(scale).ravel().tolist()])
     buffer = io.BytesIO()
     image.save(buffer, "PNG", transparency=0, optimize=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,21 +19,21 @@ SHOWN, ACROSS = 12, 3  # areas, and panels beside each other
 FLAG = 0.9  # probability of an outbreak from which a period is marked
 
 
-def draw_series(config: Config, out: Path, names: Mapping[str, str]) -> Drawn | None:
+def draw_series(
+    config: Config, table: pd.DataFrame | None, names: Mapping[str, str]
+) -> Drawn | None:
     """Draw the counts of the areas with the most, period by period; None for one period.
 
     Parameters
     ----------
     config : Config
-    out : Path
-        Output directory.
+    table : DataFrame or None
+        Of :func:`pipeline.reporting.over_time.read_periods`.
     names : mapping of str to str
         Names of areas by id.
     """
-    path = out / PERIODS_PARQUET.file
-    if config.series is None or not path.is_file():
+    if table is None:
         return None
-    table = pd.read_parquet(path)
     most = table.groupby("id")["observed"].sum().sort_values(ascending=False, kind="stable")
     chosen = list(most.index[:SHOWN])
     rows = -(-len(chosen) // ACROSS)

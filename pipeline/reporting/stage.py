@@ -39,6 +39,7 @@ from pipeline.reporting.figures import (
     write_pdf,
 )
 from pipeline.reporting.maps import map_data
+from pipeline.reporting.over_time import area_lines, read_periods
 from pipeline.reporting.page import Found, page_content
 from pipeline.reporting.plane import areas_on_plane
 from pipeline.reporting.preview import Panel, draw_preview, titled
@@ -92,11 +93,12 @@ def report_stage(context: StageContext) -> dict[str, Any]:
         raster = out / level_product(config).file
         plane, shapes = areas_on_plane(areas, raster if raster.is_file() else None)
         task.advance()
-        data = map_data(config, out, areas, names, plane, shapes)
+        periods = read_periods(config, out)
+        data = map_data(config, out, areas, names, plane, shapes, periods)
         task.advance()
         drawn = _draw(config, out, areas, evaluation, shapes, said)
         over_time = draw_series(
-            config, out, dict(zip(areas.iloc[:, 0].astype(str), names, strict=True))
+            config, periods, dict(zip(areas.iloc[:, 0].astype(str), names, strict=True))
         )
         drawn += [] if over_time is None else [over_time]
         _write_pictures(config, out, drawn, said)
@@ -109,6 +111,7 @@ def report_stage(context: StageContext) -> dict[str, Any]:
             balance=read_balance(out, whole),
             areas=areas.drop(columns="geometry"),
             names=names,
+            lines=area_lines(periods),
             sizes=_sizes(store, raster),
             others=other_tables(out, comparison_of(config, out), config.response_kind.rate_unit),
         )

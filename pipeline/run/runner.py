@@ -12,7 +12,7 @@ from typing import Any
 
 from geo.core.errors import InputError, Problem
 from pipeline.cluster.cluster import check_scheduler
-from pipeline.config.context import StageContext
+from pipeline.config.context import StageContext, Updating
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
@@ -112,7 +112,7 @@ def run_stages(
     progress: Progress,
     *,
     force: bool = False,
-    update: bool = False,
+    update: Updating | None = None,
     on_start: Callable[[str], None] | None = None,
     on_done: Callable[[StageResult], None] | None = None,
     fingerprints: Fingerprints | None = None,
@@ -129,8 +129,9 @@ def run_stages(
         Receiver of their progress.
     force : bool, optional
         Run even what is up to date.
-    update : bool, optional
-        Let a fitted model take in what is new, instead of a new fit.
+    update : {"only", "first"}, optional
+        Let a fitted series take in what is new, instead of a new fit: see
+        :data:`pipeline.config.context.Updating`.
     on_start : callable, optional
         Called with each stage's name before it.
     on_done : callable, optional
@@ -201,7 +202,7 @@ def _run_one(
     clustered: bool,
     *,
     force: bool,
-    update: bool,
+    update: Updating | None,
 ) -> StageResult:
     inputs = stage_inputs(stage, config, fingerprints)
 

@@ -45,7 +45,9 @@ class StoreReference:
     scaled : StoreReference or None
         The store by whose pixels the covariates are scaled; None for its own.
     numbers : (n_bag,) int64 array or None
-        Number of each area of the pixel store, which is the last column of the inputs then.
+        Number of each area of the pixel store.
+    in_inputs : bool
+        Whether the numbers are the last column of the inputs.
     like : tuple of str
         Periods whose mean stands for what moves in the period.
     """
@@ -57,6 +59,7 @@ class StoreReference:
     bags: np.ndarray | None = None
     scaled: StoreReference | None = None
     numbers: np.ndarray | None = None
+    in_inputs: bool = True
     like: tuple[str, ...] = ()
 
     def open(self) -> BagStore:
@@ -269,8 +272,8 @@ class BagStore:
         found._scaled_by = other
         return found
 
-    def numbered(self, ids: Sequence[str]) -> BagStore:
-        """Return this store with the number of each area as the last column of its blocks' inputs.
+    def numbered(self, ids: Sequence[str], *, in_inputs: bool = True) -> BagStore:
+        """Return this store with the number of each area, the last column of its blocks' inputs.
 
         Models with effects of areas ask for it: see ``numbers_areas``. ``covariates``, ``n_feat``
         and the scaling do not count it.
@@ -279,10 +282,13 @@ class BagStore:
         ----------
         ids : sequence of str
             Areas in the order of the model's numbers.
+        in_inputs : bool
+            Whether blocks have the column.
         """
         at = {name: number for number, name in enumerate(ids)}
         numbers = np.array([at.get(name, -1) for name in self.pixels.ids], dtype=np.int64)
-        return self.joined(self.pixels, self._everywhere, replace(self.reference, numbers=numbers))
+        reference = replace(self.reference, numbers=numbers, in_inputs=in_inputs)
+        return self.joined(self.pixels, self._everywhere, reference)
 
     @property
     def numbers(self) -> np.ndarray | None:
@@ -384,7 +390,7 @@ class BagStore:
         kept = self._kept(block)
         if kept is not None:
             x, weight, coords = x[kept], weight[kept], coords[kept]
-        if self.numbers is not None:
+        if self.numbers is not None and self.reference.in_inputs:
             area = np.repeat(self.numbers[first:last], self.sizes[first:last])
             x = _frozen(np.column_stack([x, area.astype(x.dtype)]))
         trials = self.trials

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,21 @@ def open_series(context: StageContext) -> SeriesStore:
     return SeriesStore(place, series.periods, series.times, series.season_length)
 
 
-def stand_in(store: SeriesStore, label: str, time: float, part: int) -> BagStore:
+def as_asked(store: BagStore, ids: Sequence[str], model: Any) -> BagStore:
+    """Return a store with the numbers of its areas, in its inputs where a model asks for them.
+
+    Parameters
+    ----------
+    store : BagStore
+    ids : sequence of str
+        Areas in the order of their numbers.
+    model : fitted model
+        Of one period, see ``numbers_areas``.
+    """
+    return store.numbered(ids, in_inputs=model.numbers_areas)
+
+
+def stand_in(store: SeriesStore, label: str, time: float, part: int, model: Any) -> BagStore:
     """Return the areas of a period as one part of the draws sees them.
 
     Where it is not known what moves in the period, each part takes it from another past period: so
@@ -49,10 +64,12 @@ def stand_in(store: SeriesStore, label: str, time: float, part: int) -> BagStore
     time : float
     part : int
         Number of the part.
+    model : fitted model
+        Of that time.
     """
     found = store.candidates(label, time)
     like = None if not found else (found[part % len(found)],)
-    return store.at(label, time, like).numbered(store.ids)
+    return as_asked(store.at(label, time, like), store.ids, model)
 
 
 def sized_series(config: Config, store: SeriesStore) -> Config:
@@ -98,7 +115,7 @@ class MapOfPeriod:
 
     def numbered(self, store: BagStore) -> BagStore:
         """Return another store of the areas, as the model asks for it."""
-        return store.numbered(self.ids) if self.config.series is not None else store
+        return as_asked(store, self.ids, self.model) if self.config.series else store
 
 
 def open_map(context: StageContext, *, counted: bool = False) -> MapOfPeriod:
@@ -120,5 +137,6 @@ def open_map(context: StageContext, *, counted: bool = False) -> MapOfPeriod:
     if counted:
         known = [each for each in series.periods if series.at(each).in_training.any()]
         label = label if label in known else known[-1]
-    areas, model = series.at(label).numbered(series.ids), model.at(config.series.time_of(label))
+    model = model.at(config.series.time_of(label))
+    areas = as_asked(series.at(label), series.ids, model)
     return MapOfPeriod(sized_series(config, series), areas, model, series.ids)

@@ -22,7 +22,7 @@ from pipeline.training.effects import input_names, told_effects
 from pipeline.training.fit import fit
 from pipeline.training.modes import KEY as OVERDISPERSION
 from pipeline.training.modes import told_modes
-from pipeline.training.series import open_series, read_series, sized_series
+from pipeline.training.series import as_asked, open_series, read_series, sized_series
 from pipeline.training.update import update_model
 
 Found = TypeVar("Found")
@@ -51,8 +51,10 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     progress = context.progress
     work = work_dir(context.config)
     known = read_series(context.config)
-    if context.update:
-        return update_model(context, known)
+    if context.update and known:
+        updated = update_model(context, known)
+        if updated is not None:
+            return updated
     found = _single(context) if context.config.series is None else _series(context)
     config, source, store = found.config, found.source, found.store
     if found.n_pix < found.n_all:
@@ -77,7 +79,10 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     shutil.rmtree(checkpoint, ignore_errors=True)
     convergence = convergence_of(training)
     progress.log(f"fit: {_told(training, convergence)}")
-    told = model if config.series is None else model.at(config.series.times[-1])
+    told = model
+    if config.series is not None:
+        told = model.at(config.series.times[-1])
+        store = as_asked(store, found.ids, told)
     slopes = _coefficients(told, store.covariates)
     if slopes:
         listed = ", ".join(
@@ -120,6 +125,8 @@ class _Data:
         Of the period that the fit is told of.
     n_pix, n_all : int
         Pixels that are read, and that they stand for.
+    ids : tuple of str
+        Areas in the order of their numbers.
     """
 
     config: Config
@@ -127,6 +134,7 @@ class _Data:
     store: BagStore
     n_pix: int
     n_all: int
+    ids: tuple[str, ...]
 
 
 def _single(context: StageContext) -> _Data:
@@ -134,7 +142,7 @@ def _single(context: StageContext) -> _Data:
     config = sized(context.config, whole.sizes)
     place = context.place("work/thinned-fit.zarr")
     store = thinned_store(whole, place, config.fit.area_pixels, config.fit.seed)
-    return _Data(config, store, store, store.n_pix, whole.n_pix)
+    return _Data(config, store, store, store.n_pix, whole.n_pix, whole.ids)
 
 
 def _series(context: StageContext) -> _Data:
@@ -144,7 +152,7 @@ def _series(context: StageContext) -> _Data:
     stores = series.thinned(place, config.fit.area_pixels, config.fit.seed)
     source = series.source(stores)
     last = next(store for store in reversed(stores) if store.in_training.any())
-    return _Data(config, source, last.numbered(series.ids), source.n_pix, series.n_pix)
+    return _Data(config, source, last, source.n_pix, series.n_pix, series.ids)
 
 
 def convergence_of(training: Training) -> dict[str, float | None]:

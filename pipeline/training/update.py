@@ -21,10 +21,12 @@ from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.size_defaults import settings
 from pipeline.store.series_store import SeriesStore
-from pipeline.training.series import open_series, sized_series
+from pipeline.training.series import as_asked, open_series, sized_series
 
 #: Of the keys of the fit's record that an update leaves as they are.
 _SETTINGS = ("model", "fit")
+#: Of those that an update takes in.
+_DATA = ("work/bags.zarr", "work/series.json")
 #: Probability of counts as far off as those of a new period, below which a fit is proposed.
 SURPRISE = 0.01
 #: Draws of the hyperparameters, by their weights, below which a fit is proposed.
@@ -54,7 +56,7 @@ class Known:
         ]
 
 
-def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any]:
+def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any] | None:
     """Take what is new into the fitted model, and save it.
 
     Parameters
@@ -66,17 +68,26 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
 
     Returns
     -------
-    dict
+    dict or None
         The summary of the fit, with ``updated``: by period, what had been foreseen of its counts;
-        ``refit``: why a new fit is proposed, empty if it is not.
+        ``refit``: why a new fit is proposed, empty if it is not. None where a new fit is due, and
+        the context leaves it the choice.
 
     Raises
     ------
     InputError
-        If there is no fit, or it is of other areas, layers or settings.
+        If there is no fit, or it is of other areas, layers, periods or settings, and the context
+        leaves no choice.
     """
     config, progress = context.config, context.progress
-    before = _fit_to_update(context, now)
+    before = dict(context.record.get("fit", {}).get("summary", {}))
+    other = _other_fit(context, before, now)
+    if other and context.update == "only":
+        again = f"run `disagg run {config.source or 'CONFIG'}`, which fits it anew"
+        raise InputError(Problem(str(config.output.dir / "work" / "model"), other, again))
+    if other:
+        progress.log(f"update: a new fit: the last one {other}")
+        return None
     store = open_series(context)
     sized_to = sized_series(config, store)
     path = Path(config.output.dir) / "work" / "model"
@@ -101,8 +112,11 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     device = block_device(config).get("device", "cpu")
     with progress.task("update", None):
         model = model.with_periods(*periods, n_thread=n_thread(config), device=device)
-    model.save(path)
     why = _refit(told, model)
+    if why and context.update == "first":
+        progress.log(f"update: a new fit: {why}")
+        return None
+    model.save(path)
     progress.log(f"update: {name_first(labels, 12)} taken in")
     for label, row in told.items():
         if "covered" in row:
@@ -115,26 +129,25 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     return {**summary, "updated": told, "refit": why}
 
 
-def _fit_to_update(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the summary of the fit; raise InputError if it cannot be updated."""
-    config, entry = context.config, context.record.get("fit")
-    place = str(config.output.dir / "work" / "model")
-    again = f"run `disagg run {config.source or 'CONFIG'}`"
-    summary = {} if entry is None else dict(entry["summary"])
-    if "series" not in summary:
-        raise InputError(Problem(place, "no fit of several periods is there to update", again))
-    other = [
-        key
-        for key in _SETTINGS
-        if entry is not None and entry["inputs"].get(key) != context.inputs.get(key)
-    ]
+def _other_fit(context: StageContext, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return why the fit of a summary cannot be updated; empty if it can be."""
+    if "series" not in before:
+        return "is no fit of several periods"
+    then = context.record["fit"]["inputs"]
+    # Other code makes another fit. Who asks for an update alone has chosen to keep the old one.
+    kept = _SETTINGS if context.update == "only" else {*then, *context.inputs} - {*_DATA}
+    other = sorted(key for key in kept if then.get(key) != context.inputs.get(key))
+    settings = [key for key in other if key in _SETTINGS]
+    if settings:
+        return f"was fitted with another section {' and '.join(settings)} of the configuration"
     if other:
-        found = f"was fitted with another section {' and '.join(other)} of the configuration"
-        raise InputError(Problem(place, found, f"{again}, which fits it anew"))
-    if summary["series"]["standing"] != now["standing"]:
-        found = "was fitted to other areas, or other layers that stand still"
-        raise InputError(Problem(place, found, f"{again}, which fits it anew"))
-    return summary
+        return f"was fitted by other code ({name_first(other)})"
+    if before["series"]["standing"] != now["standing"]:
+        return "was fitted to other areas, or other layers that stand still"
+    gone = [label for label in before["series"]["responses"] if label not in now["responses"]]
+    if gone:
+        return f"was fitted to counts of {name_first(gone, 12)}, which this run does not have"
+    return ""
 
 
 def _foreseen(
@@ -142,8 +155,8 @@ def _foreseen(
 ) -> dict[str, Any]:
     """Return how the new counts of a period compare to what the model had foreseen."""
     config = context.config
-    areas = store.at(label).training.numbered(store.ids)
     rng, at = np.random.default_rng([config.fit.seed, 7]), model.at(time)
+    areas = as_asked(store.at(label).training, store.ids, at)
     functions = at.sample_functions(SURPRISE_DRAWS, rng)
     counts = [at.predict_bags(b, draws=functions).observed(rng).draws for b in areas.blocks()]
     drawn, y = np.concatenate(counts, axis=1), areas.y

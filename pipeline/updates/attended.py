@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from geo.core.addresses import redacted
 from geo.core.text_safety import one_line_text
+from pipeline.config.context import Updating
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
 from pipeline.publishing.metrics import RunMetrics, recorded_metrics
@@ -81,7 +82,7 @@ class Attended:
         force: bool,
         on_start: Callable[[str], None],
         fingerprints: Fingerprints,
-        update: bool = False,
+        update: Updating | None = None,
     ) -> list[StageResult]:
         """Run stages; after a transient error, those that have not finished."""
         done: dict[str, StageResult] = {}

@@ -72,35 +72,10 @@ def areas_within_a_pixel_that_overlap(country: Country) -> None:
     country.write_areas(gpd.GeoDataFrame({"code": codes}, geometry=rest, crs=frame.crs))
 
 
-@case("boundaries", Error("areas.gpkg", "1 id(s) are repeated: M00 (feature 1 and 10)", REPAIR))
-def islands_share_an_id(country: Country) -> None:
-    _island(country)
-
-
 @case("boundaries")
 def islands_share_an_id_repaired(country: Country) -> None:
     _island(country)
     country.change("areas", repair=True)
-
-
-@case("boundaries", Error("areas.gpkg", "no id in feature 4", "give each an id"))
-def area_without_an_id(country: Country) -> None:
-    country.codes({"M03": None})
-
-
-@case("boundaries", Error("areas.gpkg", "feature 2 (id M01) is a LineString", "polygons"))
-def a_line(country: Country) -> None:
-    country.shapes(lambda s: s.__setitem__(1, s[1].exterior))
-
-
-@case("boundaries", Error("areas.gpkg", "no geometry in feature 2 (id M01)", "draw the area"))
-def no_geometry(country: Country) -> None:
-    country.shapes(lambda s: s.__setitem__(1, None))
-
-
-@case("boundaries", Error("areas.gpkg", "no geometry in feature 2 (id M01)", "draw the area"))
-def empty_polygon(country: Country) -> None:
-    country.shapes(lambda s: s.__setitem__(1, shapely.Polygon()))
 
 
 @case("boundaries")
@@ -138,11 +113,6 @@ def curved_polygon(country: Country) -> None:
     file.close()
 
 
-@case("boundaries", Error("areas.gpkg", "no coordinate reference system", "assign"))
-def crs_missing(country: Country) -> None:
-    country.write_areas(country.read_areas().set_crs(None, allow_override=True))
-
-
 LOCAL = 'LOCAL_CS["site",UNIT["metre",1],AXIS["x",EAST],AXIS["y",NORTH]]'
 
 
@@ -154,11 +124,6 @@ def crs_of_a_building_site(country: Country) -> None:
 @case("boundaries", Error("areas.gpkg", "neither geographic nor projected", "assign"))
 def crs_geocentric(country: Country) -> None:
     country.write_areas(country.read_areas().set_crs("EPSG:4978", allow_override=True))
-
-
-@case("boundaries", Error("areas.gpkg", "not degrees", "assign the CRS"))
-def metres_under_a_geographic_crs(country: Country) -> None:
-    country.write_areas(country.read_areas().set_crs("EPSG:4326", allow_override=True))
 
 
 def _swapped(country: Country) -> None:
@@ -338,28 +303,6 @@ def archive_with_paths_outside(country: Country) -> None:
     with zipfile.ZipFile(country.directory / "areas.zip", "w") as archive:
         archive.writestr("../../areas.shp", b"\0\0\x27\x0a")
     country.change("areas", path="areas.zip")
-
-
-@case("boundaries", Error("areas.zip", "expands from", "without an archive"))
-def archive_that_is_a_bomb(country: Country) -> None:
-    with (
-        zipfile.ZipFile(country.directory / "areas.zip", "w", zipfile.ZIP_DEFLATED) as archive,
-        archive.open("areas.geojson", "w", force_zip64=True) as out,
-    ):
-        for _ in range(300):
-            out.write(bytes(1 << 20))
-    country.change("areas", path="areas.zip")
-
-
-@case("boundaries", Error("areas.gpkg", "has no layer 'district'", "the layers are areas"))
-def layer_unknown(country: Country) -> None:
-    country.change("areas", layer="district")
-
-
-@case("boundaries", Error("areas.gpkg", "no column 'CODE'", "did you mean 'code'"))
-def id_column_in_capitals(country: Country) -> None:
-    country.change("areas", id="CODE")
-    country.change("counts", id="code")
 
 
 @case("boundaries", Error("areas.shp", "has no areas.dbf beside it", "copy all files"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
 from tests.corpus.case import Country, Doubt, Error, Note, case
 
 MISMATCH = "match no area"
@@ -121,16 +119,6 @@ def fewer_than_five(country: Country) -> None:
     country.cell("M03", "<5")
 
 
-@case("table", Error("cases.csv) row 5 (id M03", "not a number", "plain numbers"))
-def digits_with_underscores(country: Country) -> None:
-    country.cell("M03", "1_000")
-
-
-@case("table", Error("cases.csv) row 5 (id M03", "not finite", "give a finite number"))
-def infinite(country: Country) -> None:
-    country.cell("M03", "1e999")
-
-
 @case("table", Error("cases.csv", "UTF-16", "or name its encoding (encoding: utf-16)"))
 def utf_16(country: Country) -> None:
     country.counts.write_text(country.counts.read_text(), encoding="utf-16")
@@ -199,37 +187,6 @@ def blank_lines_and_a_row_of_commas(country: Country) -> None:
     country.counts.write_text(text.replace("\n", "\n\n") + ",\n,\n")
 
 
-@case("table", Error("cases.csv", "is empty", "header"))
-def empty_file(country: Country) -> None:
-    country.counts.write_bytes(b"")
-
-
-@case("table", Error("cases.csv", "has no rows", "with a header"))
-def header_alone(country: Country) -> None:
-    country.table([])
-
-
-@case("table", Error("cases.csv", "no column 'code'", "the columns are M00"),
-      Error("cases.csv", "no column 'cases'", "the columns are M00"))  # fmt: skip
-def no_header(country: Country) -> None:
-    country.counts.write_text("\n".join(country.rows()) + "\n")
-
-
-@case("table", Error("cases.csv", "is not UTF-8 text", "save it as UTF-8"))
-def a_picture(country: Country) -> None:
-    country.counts.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4)
-
-
-@case("table", Error("cases.csv", "3 id(s) are repeated: M00 (row 2 and 11)", "add them up"))
-def ids_repeated(country: Country) -> None:
-    country.table([*country.rows(), *country.rows()[:3]])
-
-
-@case("table", Error("cases.csv", "no id in row 11", "give each an id"))
-def a_row_of_totals_without_an_id(country: Country) -> None:
-    country.table([*country.rows(), ",342"])
-
-
 @case("table", Error("cases.csv", "1 count(s) match no area: Total (row 11)", "drop the rows"))
 def a_row_of_totals(country: Country) -> None:
     country.table([*country.rows(), "Total,342"])
@@ -247,11 +204,6 @@ def small_letters(country: Country) -> None:
 @case("table", Error("cases.csv", MISMATCH, "correct the ids"), Doubt("ids", "counts"))
 def blanks_within_ids(country: Country) -> None:
     _spelt(country, M03="M 03")
-
-
-@case("table")
-def blanks_around_ids(country: Country) -> None:
-    _spelt(country, M03="  M03 ")
 
 
 @case("table", Error("cases.csv", MISMATCH, "correct the ids"), Doubt("ids", "counts"))
@@ -285,11 +237,6 @@ def leading_zeros_left_out(country: Country) -> None:
     country.change("counts", match="spelling")
 
 
-@case("table", Error("cases.csv", "9 count(s) match no area", "correct the ids"))
-def ids_of_another_country(country: Country) -> None:
-    country.table([f"KE{k},{10 + k}" for k in range(9)])
-
-
 @case("table", Error("counts", "no column 'month'", "cases"))
 def period_column_missing(country: Country) -> None:
     country.change("counts", period="month")
@@ -320,14 +267,6 @@ def counts_of_a_period_all_empty(country: Country) -> None:
 @case("table", Error("cases.csv", 'a quote (") opens in row 6', "close or remove it"))
 def a_quote_that_never_ends(country: Country) -> None:
     country.counts.write_text(country.counts.read_text().replace("M04", '"M04'))
-
-
-@case("table", Error("cases.parquet", "Parquet magic bytes not found", ""))
-def parquet_cut_short(country: Country) -> None:
-    path = country.counts.with_suffix(".parquet")
-    pd.read_csv(country.counts).to_parquet(path)
-    path.write_bytes(path.read_bytes()[:-20])
-    country.change("counts", path=path.name)
 
 
 @case("table")

@@ -188,18 +188,6 @@ def a_threshold_of_all_tested(country: Country) -> None:
     country.change("output", exceedance=[100])
 
 
-@case(
-    "units",
-    Error(
-        "cases.csv) row 4 (id M02)",
-        "column 'cases' has a number that is not whole (4.5)",
-        "numbers of people",
-    ),
-)
-def positives_that_are_no_whole_numbers(country: Country) -> None:
-    _survey(country, [50] * 9, [3, 4, 4.5, 6, 7, 8, 9, 10, 11])
-
-
 @case("units", Error("cases.csv) row 2 (id M00)", "more tested people than live", "scale: 1000"))
 def more_tested_than_people(country: Country) -> None:
     _survey(country, [10**6, *[50] * 8])

@@ -39,54 +39,9 @@ def _set(cell: str, value: Any) -> Callable[[Any, Any], None]:
     return change
 
 
-@case("workbook", Error("cases.xlsx) row 5 (id M03", "not a number", "plain numbers"))
-def a_cell_with_an_error(country: Country) -> None:
-    _book(country, _set("B5", "#DIV/0!"))
-
-
-@case(
-    "workbook",
-    Error("cases.xlsx) row 5 (id M03: 'formula without a value in cell B5", "not a number", ""),
-)
-def a_formula_never_computed(country: Country) -> None:
-    _book(country, _set("B5", "=SUM(B2:B4)"))
-
-
-@case("workbook", Error("cases.xlsx) row 5 (id M03: '2026-03-04'", "not a number", "plain numbers"))
-def a_count_that_became_a_date(country: Country) -> None:
-    _book(country, _set("B5", datetime.datetime(2026, 3, 4)))
-
-
 @case("workbook", Error("cases.xlsx", "match no area: 2026-03-01 (row 5)", "correct the ids"))
 def an_id_that_became_a_date(country: Country) -> None:
     _book(country, _set("A5", datetime.datetime(2026, 3, 1)))
-
-
-@case("workbook", Error("cases.xlsx) row 5 (id M03: 'True'", "not a number", "plain numbers"))
-def a_count_that_is_true(country: Country) -> None:
-    _book(country, _set("B5", True))
-
-
-@case("workbook", Error("cases.xlsx", "A1:B1 of the header (row 1) are merged", "one row"))
-def merged_header(country: Country) -> None:
-    def change(_: Any, sheet: Any) -> None:
-        sheet.insert_rows(1)
-        sheet["A1"] = "Report of March"
-        sheet.merge_cells("A1:B1")
-
-    _book(country, change)
-
-
-@case(
-    "workbook",
-    Error(
-        "cases.xlsx) row 6 (id M04: 'part of the merged cells B5:B6'",
-        "not a number",
-        "plain numbers",
-    ),
-)
-def merged_counts(country: Country) -> None:
-    _book(country, lambda _, sheet: sheet.merge_cells("B5:B6"))
 
 
 @case("workbook")
@@ -95,11 +50,6 @@ def hidden_rows_count_too(country: Country) -> None:
         sheet.row_dimensions[5].hidden = True
 
     _book(country, change)
-
-
-@case("workbook", Error("cases.xlsx", "has no sheet 'Cases 2026'", "'cases'"))
-def wrong_sheet(country: Country) -> None:
-    _book(country, lambda _book, _sheet: None, sheet="Cases 2026")
 
 
 @case("workbook", Error("cases.csv", "`sheet: cases` is given, but CSV files", "remove the key"))
@@ -136,12 +86,6 @@ def encrypted(country: Country) -> None:
 def the_old_format(country: Country) -> None:
     path = country.counts.with_suffix(".xls")
     path.write_bytes(OLE + bytes(2040))
-    country.change("counts", path=path.name)
-
-
-@case("workbook", Error("cases.xlsx", "is no workbook", "name a table of text .csv"))
-def a_csv_by_the_name_of_a_workbook(country: Country) -> None:
-    path = country.counts.rename(country.counts.with_suffix(".xlsx"))
     country.change("counts", path=path.name)
 
 

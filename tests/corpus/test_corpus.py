@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import filecmp
 import io
 import json
 import re
@@ -11,6 +12,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -69,47 +71,69 @@ def tree(directory: Path) -> set[Path]:
     return set(directory.rglob("*"))
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def of_covariates(case: Case) -> bool:
+    """Whether nothing is said of a case, or of the covariate alone: many are checked in one run.
+
+    What addresses name is trusted: those have a run each.
+    """
+    places = {getattr(each, "place", "") for each in case.expected}
+    return case.family in ("raster", "units") and places <= {"covariates.wave"}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(each, id=name) for name, each in CASES.items() if not of_covariates(each)]
+)
 def test_case(case: Case, country: Country) -> None:
     case.spoil(country)
+    check_alone(case, country)
+
+
+def check_alone(case: Case, country: Country) -> None:
+    before = tree(country.directory)
+    said, told = checked(country)
+    errors = [each for each in case.expected if isinstance(each, Error)]
+    assert_told(case, said["problems"], said["suspicions"])
+    for note in case.expected:
+        assert not isinstance(note, Note) or note.text in json.dumps(said["found"]), said["found"]
+    if errors and case.also_ingest:
+        again, _, of_ingest = typed("ingest", country)
+        assert again == ExitStatus.BAD_INPUT
+        assert errors_of(of_ingest) == errors_of(told)
+        left = {path.name for path in tree(country.directory) - before}
+        assert left <= {"out", "work", ".lock"}
+    if not errors and set_remedies(country, said["suspicions"]):
+        assert checked(country)[1] == []
+
+
+def checked(country: Country) -> tuple[dict[str, Any], list[str]]:
+    """Check; return what it said as JSON and as lines, which say the same and keep secrets."""
     before = tree(country.directory)
     status, out, lines = typed("check", country, "--json")
     assert tree(country.directory) == before
     said = json.loads(out)
-    errors = [each for each in case.expected if isinstance(each, Error)]
-    doubts = [each for each in case.expected if isinstance(each, Doubt)]
-    told = "\n".join(lines)
-    assert SECRET not in told + out
-    for wanted in errors:
-        assert any(_fits(wanted, each) for each in said["problems"]), f"{wanted}\n{told}"
-    assert len(said["problems"]) == len(errors), told
-    for doubt in doubts:
-        assert any(
-            doubt.code == each["code"]
-            and doubt.place in each["place"]
-            and doubt.found in each["found"]
-            for each in said["suspicions"]
-        ), f"{doubt}\n{told}"
-    assert len(said["suspicions"]) == len(doubts), told
-    assert len(lines) == len(errors) + len(doubts), told
+    assert SECRET not in "\n".join(lines) + out
+    assert len(lines) == len(said["problems"]) + len(said["suspicions"]), lines
     assert all(line.isprintable() for line in lines), lines
-    for note in case.expected:
-        assert not isinstance(note, Note) or note.text in json.dumps(said["found"]), said["found"]
-    away = bool(errors) and all("cannot be reached" in each.found for each in errors)
+    problems = said["problems"]
+    away = all("cannot be reached" in each["found"] for each in problems)
     wrong = ExitStatus.TRANSIENT if away else ExitStatus.BAD_INPUT
-    assert status == (wrong if errors else 0)
-    if errors and case.also_ingest:
-        again, _, of_ingest = typed("ingest", country)
-        assert again == ExitStatus.BAD_INPUT
-        assert [line for line in of_ingest if line.startswith("error:")] == [
-            line for line in lines if line.startswith("error:")
-        ]
-        left = {path.name for path in tree(country.directory) - before}
-        assert left <= {"out", "work", ".lock"}
+    assert status == (wrong if problems else 0)
+    return said, lines
 
 
-def _fits(wanted: Error, said: dict[str, Any]) -> bool:
-    return all(getattr(wanted, key) in said[key] for key in ("place", "found", "remedy"))
+def assert_told(case: Case, problems: Any, suspicions: Any, name: str = "wave") -> None:
+    """Assert that what is expected of a case was said, and nothing else."""
+    for kind, said in ((Error, problems), (Doubt, suspicions)):
+        wanted = [asdict(each) for each in case.expected if isinstance(each, kind)]
+        for each in wanted:
+            each["place"] = each["place"].replace("covariates.wave", f"covariates.{name}")
+            found = [one for one in said if all(text in one[key] for key, text in each.items())]
+            assert found, f"{case.name}: {each} of {said}"
+        assert len(said) == len(wanted), f"{case.name}: {said}"
+
+
+def errors_of(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith("error:")]
 
 
 _SET = re.compile(
@@ -117,34 +141,68 @@ _SET = re.compile(
 )
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        each
-        for each in CASES.values()
-        if any(
-            isinstance(said, Doubt) and said.code in ("nodata", "scale", "thousands", "density")
-            for said in each.expected
-        )
-    ],
-    ids=lambda case: case.name,
-)
-def test_the_remedy_of_a_suspicion_works(case: Case, country: Country) -> None:
-    """What a suspicion says to set is set: neither it nor an error remains."""
-    case.spoil(country)
-    _, out, _ = typed("check", country, "--json")
-    (said,) = json.loads(out)["suspicions"]
-    remedies = list(_SET.finditer(said["remedy"]))
-    if not remedies:  # to be removed, or a question
-        assert said["code"] == "density"
-        return
-    section, name, key, value = remedies[0].groups()
-    data = country.read_config()
-    place = data[section][name] if name else data[section]
-    place[key] = yaml.safe_load(value)
+def set_remedies(country: Country, suspicions: list[dict[str, Any]]) -> int:
+    """Set what suspicions of values say to set, and count them: none of them may remain."""
+    data, number = country.read_config(), 0
+    for said in suspicions:
+        if said["code"] in ("nodata", "scale", "thousands", "density"):
+            remedy = _SET.search(said["remedy"])
+            if remedy is None:  # to be removed, or a question
+                assert said["code"] == "density"
+                continue
+            section, name, key, value = remedy.groups()
+            place = data[section][name] if name else data[section]
+            place[key] = yaml.safe_load(value)
+            number += 1
     country.write_config(data)
-    _, out, lines = typed("check", country, "--json")
-    assert lines == []
+    return number
+
+
+def test_cases_of_covariates(template: Path, country: Country) -> None:
+    """Each spoils a covariate of one country, unless it spoils something else."""
+    sound = country.read_config()
+    untouched = ("areas.gpkg", "cases.csv", "population.tif", "north.tif")
+    left: dict[str, tuple[Case, dict[str, Any]]] = {}
+    for case in filter(of_covariates, CASES.values()):
+        name = f"c{len(left):02d}"
+        own = Country(country.directory.parent / "own" / name)
+        shutil.copytree(template, own.directory)
+        case.spoil(own)
+        entry = own.read_config()["covariates"].pop("wave", None)
+        same = all(filecmp.cmp(own.directory / f, template / f, shallow=False) for f in untouched)
+        sound["covariates"]["wave"] = entry
+        if not same or own.read_config() != sound:
+            check_alone(case, own)
+            shutil.rmtree(own.directory)
+            continue
+        if (own.directory / entry["path"]).exists() or (own.directory / entry["path"]).is_symlink():
+            entry["path"] = str(own.directory / entry["path"])
+        left[name] = case, entry
+    assert len(left) > 40
+    del sound["covariates"]["wave"]
+    rounds = 0
+    while True:  # a file that is not there is told before a raster that is not one
+        covariates = {**sound["covariates"], **{name: entry for name, (_, entry) in left.items()}}
+        country.write_config({**sound, "covariates": covariates})
+        said, lines = checked(country)
+        if not said["problems"]:
+            break
+        if not rounds:
+            assert errors_of(typed("ingest", country)[2]) == errors_of(lines)
+        by_name: dict[str, list[Any]] = {}
+        for problem in said["problems"]:
+            name = re.findall(r"covariates\.(\w+)|$", problem["place"])[0]
+            assert name in left, problem
+            by_name.setdefault(name, []).append(problem)
+        for name, problems in by_name.items():
+            assert_told(left.pop(name)[0], problems, [], name)
+        rounds += 1
+    for name, (case, _) in left.items():
+        doubts = [each for each in said["suspicions"] if f"covariates.{name}" in each["place"]]
+        assert_told(case, [], doubts, name)
+    assert rounds < 8
+    assert set_remedies(country, said["suspicions"]) == len(said["suspicions"]) > 7
+    assert checked(country)[1] == []
 
 
 def test_the_corpus_is_large_and_of_all_families() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 
 from tests.faults.bench import Bench, Run, free_port
+from tests.faults.country import EPOCHS
 from tests.faults.driver import BLOCKS
 from tests.faults.kinds import Trial, fault, wait_for
 
@@ -65,7 +66,7 @@ def _start_fit(bench: Bench, trial: Trial, rng: np.random.Generator, scheduler: 
     bench.clear("ingested")
     config = bench.config(scheduler=scheduler, wait=WAIT_SECONDS)
     run = bench.start(config, "fit")
-    epoch, after = int(rng.integers(0, 9)), float(rng.uniform(0, 0.04))
+    epoch, after = int(rng.integers(0, EPOCHS - 1)), float(rng.uniform(0, 0.04))
     name = f"work/checkpoint/epoch-{epoch:06d}-*.npz"
     if epoch and not wait_for(lambda: any(bench.out.glob(name)), run):
         trial.wrong += [f"the fit ended early: {run.wait()}"] if run.wait().status else []

@@ -17,7 +17,7 @@ SPEC = CountrySpec(
     (56, 64), 1 / 8, 1500, 16, 14, 1e6,
     covariates=("elevation", "temperature", "rainfall"), n_inducing=12,
 )  # fmt: skip
-EPOCHS = 12
+EPOCHS = 5
 _TIMES = ("seconds", "started", "written", "config_file", "check", "meta_sha256")
 Digests = dict[str, str]
 

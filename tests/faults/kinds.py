@@ -133,9 +133,10 @@ def signalled(
     return run, over
 
 
-def _judge_signal(
+def judge_signal(
     bench: Bench, rng: np.random.Generator, trial: Trial, number: int, status: int, place: str = ""
 ) -> None:
+    """End a run by a signal; judge what it told and left, and what one more run makes of it."""
     run, over = signalled(bench, rng, trial, number, place)
     ended = run.wait()
     # It came too late: all was done, and the interpreter perhaps on its way out, deaf to signals
@@ -155,21 +156,21 @@ def _judge_signal(
 
 
 @fault("driver killed", 26)
-def kill_driver(bench: Bench, rng: np.random.Generator, trial: Trial, place: str = "") -> None:
+def kill_driver(bench: Bench, rng: np.random.Generator, trial: Trial) -> None:
     """SIGKILL, as the kernel does when memory is gone."""
-    _judge_signal(bench, rng, trial, signal.SIGKILL, -signal.SIGKILL, place)
+    judge_signal(bench, rng, trial, signal.SIGKILL, -signal.SIGKILL)
 
 
 @fault("driver terminated", 12)
 def terminate_driver(bench: Bench, rng: np.random.Generator, trial: Trial) -> None:
     """SIGTERM, as systemd, Kubernetes and Slurm send it."""
-    _judge_signal(bench, rng, trial, signal.SIGTERM, 143)
+    judge_signal(bench, rng, trial, signal.SIGTERM, 143)
 
 
 @fault("driver interrupted", 4)
 def interrupt_driver(bench: Bench, rng: np.random.Generator, trial: Trial) -> None:
     """Ctrl-C."""
-    _judge_signal(bench, rng, trial, signal.SIGINT, 130)
+    judge_signal(bench, rng, trial, signal.SIGINT, 130)
 
 
 # -- the disk is full ----------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from tests.faults.kinds import GO_ON, Trial, fault
 from tests.pipeline.publishing.finished import MINIMAL, build, leave_run, report
 from tests.pipeline.storage.s3_server import KEYS, Weather, request, stormy
 
-PATH, KEEP = "/faults/my/published", 4
+PATH, KEEP = "/faults/my/published", 3
 AWAY = r"error: .*(cannot be [a-z ]+ after \d+ attempts|changed while it was read).*"
 PASSES, STORM = 75, ("error", "reset", "late_reset", "short")
 
@@ -191,12 +191,7 @@ class StoreBench(Processes):
 def _program(*command: str) -> Iterator[subprocess.Popen[str]]:
     pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(
-        [sys.executable, "-m", *command],
-        cwd=ROOT,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=quiet,
-        text=True,
+        [sys.executable, "-m", *command], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=quiet, text=True
     ) as program:
         try:
             yield program

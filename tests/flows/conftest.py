@@ -104,17 +104,12 @@ class Server:
 
     def ended(self, number: str, within: float = 100) -> dict[str, Any]:
         self.wait(
-            f"the end of {number}",
-            lambda: self.flow_run(number)["state"]["type"] in ENDED,
-            within,
+            f"the end of {number}", lambda: self.flow_run(number)["state"]["type"] in ENDED, within
         )
         return self.flow_run(number)["state"]
 
     def task_runs(self, number: str) -> list[dict[str, Any]]:
-        body = {
-            "flow_runs": {"id": {"any_": [number]}},
-            "sort": "EXPECTED_START_TIME_ASC",
-        }
+        body = {"flow_runs": {"id": {"any_": [number]}}, "sort": "EXPECTED_START_TIME_ASC"}
         found: list[dict[str, Any]] = self.post("/task_runs/filter", body)
         return found
 

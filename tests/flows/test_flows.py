@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import pystac
 import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
@@ -27,8 +28,11 @@ from flows.update import HELD, SKIPPED, update_map
 from geo.core.errors import InputError, Problem
 from pipeline.publishing.gates import Check
 from pipeline.publishing.publish import Publication
+from pipeline.publishing.versions import current_version, list_versions
+from pipeline.run.record import read_record
 from pipeline.storage.lock import hold_map
 from pipeline.updates.map_run import slug
+from tests.pipeline.series_inputs import write_inputs, write_months
 
 ROOT = Path(__file__).parents[2]
 BAD = InputError(Problem("cases.csv row 7", "'lots' is no count", "give a number"))
@@ -87,7 +91,8 @@ def pretend(make_map, monkeypatch, harness):
     world.answer = Publication("published", "v0001", made.out)
     world.own_key = lambda name: slug(str(made.directory), name)
 
-    def run_stages(config, names, progress, fingerprints):
+    def run_stages(config, names, progress, update, fingerprints):
+        assert update == "first"
         (name,) = names
         world.ran.append(name)
         with progress.task(name, 10) as task:
@@ -175,3 +180,28 @@ def test_ends_have_their_names(pretend):
     assert "disagg run by hand" in state.message
     state = update(pretend, changes={"fit": {"max_epoch": 3}})
     assert "did you mean fit.max_epochs?" in state.message
+
+
+@pytest.mark.ci
+@pytest.mark.timeout(900)
+def test_a_month_is_published_by_an_update(harness, tmp_path):
+    gates = "gates: {better_than_constant: false}\nupdate: {settle_s: 0}\n"
+    config = write_inputs(tmp_path, 5, more=gates)
+
+    def run():
+        state = update_map(str(config), return_state=True)
+        assert state.name == "Completed", state.message
+        return read_record(tmp_path / "out")["fit"]["summary"]
+
+    assert "updated" not in run()
+    write_months(tmp_path, 6)
+    assert list(run()["updated"]) == ["2024-06"]
+    versions = list_versions(tmp_path / "out/published")
+    assert [each.period for each in versions] == ["2024-05", "2024-06"]
+    assert current_version(tmp_path / "out/published").name == "v0002"
+    # The maps of other periods are published with it: its catalogue leads to no missing file.
+    collection = tmp_path / "out/published/current/stac/collection.json"
+    items = list(pystac.Collection.from_file(str(collection)).get_items())
+    assert len(items) == 3
+    for asset in (each for item in items for each in item.assets.values()):
+        assert Path(asset.get_absolute_href()).exists(), asset.href

@@ -29,14 +29,7 @@ def rates(path):
 
 def alone(directory, env):
     """Run the same map without Prefect."""
-    command = [
-        sys.executable,
-        "-m",
-        "pipeline.cli",
-        "run",
-        str(directory / "disagg.yaml"),
-        "-q",
-    ]
+    command = [sys.executable, "-m", "pipeline.cli", "run", str(directory / "disagg.yaml"), "-q"]
     subprocess.run(command, env=env, check=True)
     return rates(directory / "out" / "rate_mean.tif")
 

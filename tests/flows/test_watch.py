@@ -4,26 +4,30 @@ import contextlib
 import sys
 import types
 
+import pandas as pd
 import pytest
 import yaml
 
 from flows import watch
+from geo.core.errors import InputError
+from pipeline.updates.arrivals import load_watched
+from tests.pipeline.series_inputs import write_inputs
 
 
 @pytest.fixture
 def started(monkeypatch):
-    """Return the names of the deployments of which the watch starts runs; without a server."""
-    names = []
+    """Return the parameters of the runs that the watch starts; without a server."""
+    given = []
 
-    def run(name, **_):
-        names.append(name)
+    def run(name, *, parameters, **_):
+        given.append(parameters)
         return types.SimpleNamespace(name="a-run")
 
     monkeypatch.setattr(watch, "run_deployment", run)
     monkeypatch.setattr(watch, "get_client", lambda **_: contextlib.nullcontext())
     for name in ("_unfinished", "_late"):
         monkeypatch.setattr(watch, name, lambda *_: [])
-    return names
+    return given
 
 
 def test_counts_that_look_cut_off_start_no_run(country, tmp_path, started, monkeypatch, capsys):
@@ -49,3 +53,28 @@ def test_counts_that_look_cut_off_start_no_run(country, tmp_path, started, monke
     assert len(started) == 1
     assert watch.watch_map.fn(str(config)) == []  # it knows them now
     assert len(started) == 1
+
+
+def test_a_month_and_a_correction_start_runs_of_the_latest(tmp_path, started):
+    config = write_inputs(tmp_path, 3, more="update: {settle_s: 0}\n")
+    text = config.read_text().replace("cases.csv", '"cases_{period}.csv"')
+    config.write_text(text.replace(", period: month", ""))
+    table = pd.read_csv(tmp_path / "cases.csv", dtype=str)
+    for label, rows in table.groupby("month"):
+        rows.to_csv(tmp_path / f"cases_{label}.csv", index=False)
+    assert len(watch.watch_map.fn(str(config))) == 1
+    (tmp_path / "cases_2024-01.csv").write_text("id,month,cases\nA00,2024-01,7\n" * 9)
+    mark = watch.watch_map.fn(str(config))
+    assert "cases_2024-01.csv: new" in mark[0]
+    assert started == [{"config": str(config), "period": None}] * 2
+
+
+def test_a_series_whose_counts_cannot_be_read_is_watched_all_the_same(tmp_path):
+    config = write_inputs(tmp_path, 3)
+    (tmp_path / "cases.csv").write_text("id,month,cases\nA00,Jnauary,7\n")
+    assert load_watched(config).time is not None
+    (tmp_path / "cases.csv").unlink()
+    assert load_watched(config).name == "months"
+    config.write_text(config.read_text().replace("{step: month}", "{step: month, from: soon}"))
+    with pytest.raises(InputError, match="'soon' is no month"):
+        load_watched(config)

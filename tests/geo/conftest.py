@@ -16,8 +16,7 @@ def write_tif(tmp_path):
         n_row, n_col = values.shape
         left, bottom, right, top = bounds
         transform = profile.pop(
-            "transform",
-            Affine((right - left) / n_col, 0, left, 0, (bottom - top) / n_row, top),
+            "transform", Affine((right - left) / n_col, 0, left, 0, (bottom - top) / n_row, top)
         )
         extra = {key: profile.pop(key) for key in ("scale", "offset", "unit") if key in profile}
         with rasterio.open(

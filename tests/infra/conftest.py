@@ -11,7 +11,7 @@ import yaml
 from tests.flows.conftest import _free_port, country
 from tests.flows.test_postgres import database
 from tests.infra.test_image_files import _tool
-from tests.infra.test_kubernetes import KUBERNETES
+from tests.infra.test_kubernetes import KUBERNETES, parsed
 from tests.pipeline.conftest import s3
 
 __all__ = ["_free_port", "country", "database", "s3"]
@@ -37,6 +37,6 @@ def prefixed(tmp_path_factory):
         at.mkdir()
         (at / "kustomization.yaml").write_text(yaml.safe_dump(made))
         text = subprocess.check_output([_tool("kubectl"), "kustomize", at], text=True)
-        return list(yaml.safe_load_all(text))
+        return parsed(text)
 
     return build

@@ -20,7 +20,7 @@ from pipeline.cli.main import main
 from pipeline.core.exit_status import ExitStatus
 from pipeline.storage import location
 from tests.pipeline.storage.s3_server import Weather, request, stormy
-from tests.pipeline.storage.test_s3 import Run
+from tests.pipeline.storage.test_s3 import SAME, Run
 
 INFRA = Path(__file__).parents[2] / "infra"
 AWS = INFRA / "batch/aws"
@@ -216,20 +216,28 @@ def test_a_run_needs_no_more_rights_than_the_policy_gives(s3, tmp_path, monkeypa
     monkeypatch.setattr(location, "_FIRST_WAIT", 0.01)
     with stormy(s3, weather) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        status = main(["run", "s3://maps/my/disagg.yaml", "--publish"])
+        (here := tmp_path / "here").mkdir()
+        monkeypatch.chdir(here)
+        address = "s3://maps/my/disagg.yaml"
+        status = main(["run", address, "--publish"])
         assert [each for each in weather.log if each[2] == "denied"] == []
         assert status == 0
+        assert "All results: s3://maps/my/out" in capsys.readouterr().out
+        assert list(here.iterdir()) == []
         actions = {_asked(method, path)[0] for method, path, _ in weather.log}
         given = {action for each in policy["Statement"] for action in each["Action"]}
         # No right that nothing needs: an upload in parts is aborted where one of them fails.
         assert given - actions == {"s3:AbortMultipartUpload"}
-        capsys.readouterr()
+        assert main(["run", address]) == 0
+        assert "up to date" in capsys.readouterr().err
         assert main(["run", "s3://maps/my/outside.yaml"]) == ExitStatus.BAD_INPUT
         assert weather.count("denied") > 0
     (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("error:")]
     assert "s3://maps/other" in line
-    status, data = request(s3, "GET", "/maps/my/out/rate_mean.tif")
-    assert (status, data) == (200, (country.out / "rate_mean.tif").read_bytes())
+    for name in (*SAME, "rate_mean.tif"):
+        status, data = request(s3, "GET", f"/maps/my/out/{name}")
+        assert (status, data) == (200, (country.out / name).read_bytes()), name
+    assert json.loads(request(s3, "GET", "/maps/my/out/run.json")[1])["config_file"] == address
     # A reader's rights are enough for what is published, and for nothing else.
     read = _json(INFRA / "policies/s3-read.json")
     at = "/maps/my/out/published"

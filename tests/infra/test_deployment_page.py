@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.infra.test_image_files import _tool
-from tests.infra.test_kubernetes import validate
+from tests.infra.test_kubernetes import parsed, validate
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/deployment.md").read_text()
@@ -48,7 +48,7 @@ def test_yaml_is_yaml_and_the_overlay_builds(tmp_path):
     (own / "kustomization.yaml").write_text(overlay.replace('"sha256:..."', '"sha256:0"'))
     (own / "resources.yaml").write_text("[]\n")
     command = [_tool("kubectl"), "kustomize", str(own)]
-    made = list(yaml.safe_load_all(subprocess.check_output(command, text=True)))
+    made = parsed(subprocess.check_output(command, text=True))
     for each in made:
         validate(each)
     (job,) = [each for each in made if each["kind"] == "CronJob"]

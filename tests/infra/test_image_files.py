@@ -115,10 +115,7 @@ OSV = {
                 {"type": "GIT", "events": [{"introduced": "0"}]},
             ],
         },
-        {
-            "package": {"ecosystem": "Debian:12", "name": "libexpat1"},
-            "versions": ["2.5.0-1"],
-        },
+        {"package": {"ecosystem": "Debian:12", "name": "libexpat1"}, "versions": ["2.5.0-1"]},
     ],
 }
 

@@ -37,8 +37,12 @@ def _build(overlay: str) -> str:
     return subprocess.check_output(command, text=True)
 
 
+def parsed(text: str | bytes) -> list[dict[str, Any]]:
+    return list(yaml.load_all(text, yaml.CSafeLoader))  # ten times as fast as the one in Python
+
+
 def built(overlay: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(_build(overlay)))
+    return parsed(_build(overlay))
 
 
 @functools.cache
@@ -47,7 +51,7 @@ def _operator_schemas() -> dict[str, dict[str, Any]]:
     found = {}
     chart = "operator/deployment/helm/dask-kubernetes-operator/crds"
     for path in (importlib.resources.files("dask_kubernetes") / chart).iterdir():
-        definition = yaml.safe_load(path.read_text())["spec"]
+        definition = parsed(path.read_text())[0]["spec"]
         (version,) = definition["versions"]
         schema = version["schema"]["openAPIV3Schema"]
         schema["properties"] |= {key: {} for key in ("apiVersion", "kind", "metadata")}
@@ -207,7 +211,7 @@ def test_a_cloud_gives_the_role(name, tmp_path):
         f"components: [../kubernetes/components/{name}]\n"
     )
     text = subprocess.check_output([_tool("kubectl"), "kustomize", tmp_path / "my"], text=True)
-    resources = list(yaml.safe_load_all(text))
+    resources = parsed(text)
     for each in resources:
         validate(each)
     (policy,) = [each for each in resources if each["metadata"]["name"] == "identity"]
@@ -380,7 +384,7 @@ def test_resources_follow_the_plan(country, capsys, tmp_path):
         "patches: [{path: patch.yaml, target: {kind: CronJob, name: map}}]\n"
     )
     command = [_tool("kubectl"), "kustomize", "--load-restrictor=LoadRestrictionsNone", tmp_path]
-    for each in yaml.safe_load_all(subprocess.check_output(command, text=True)):
+    for each in parsed(subprocess.check_output(command, text=True)):
         validate(each)
     done = subprocess.run(script, input="{}", capture_output=True, text=True)
     assert done.returncode == 2

@@ -18,10 +18,12 @@ from shapely.geometry import box
 from geo.grids.grid import Grid
 from geo.grids.positions import Positions
 from models import Bags, VBAgg
+from pipeline.cli.main import main
 from pipeline.config.schema import Config
 from pipeline.storage.local_commit import staged
 from pipeline.store.aligned_grid import FORMAT, VERSION
 from pipeline.store.bag_store import BagStore, StoreLayout
+from tests.pipeline.series_inputs import write_quarters
 from tests.pipeline.stores import write_store
 from tests.plain import plain
 
@@ -139,6 +141,15 @@ def make_world(directory: Path) -> World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Build the country once; tests must leave its files as they are."""
     return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def quarters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the output of a run of six quarters; tests must leave its files as they are."""
+    config = write_quarters(tmp_path_factory.mktemp("quarters"))
+    for stage in ("ingest", "fit", "predict", "report"):
+        assert main([stage, str(config), "--quiet"]) == 0
+    return config.parent / "out"
 
 
 class Files:

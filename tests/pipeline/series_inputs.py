@@ -14,6 +14,9 @@ from affine import Affine
 SIDE, PARTS = 16, 4  # pixels of a side, areas of a side
 CRS = "EPSG:32736"
 RES = 1000.0
+QUARTERS = ("2022-Q1", "2022-Q2", "2022-Q3", "2022-Q4", "2023-Q1", "2023-Q2")
+LIKE = (0, 1, 2, 3, 0, 1)  # the month whose rain and rate each quarter has
+N_DRAW = 400  # of a run of quarters
 MONTHS = ("2024-01", "2024-02", "2024-03", "2024-04", "2024-05", "2024-06")
 
 
@@ -124,4 +127,25 @@ output:      {{dir: out, draws: 40, periods: ["2024-01"], forecast: 1}}
 {more}"""
     config = directory / "disagg.yaml"
     config.write_text(text, encoding="utf-8")
+    return config
+
+
+def write_quarters(directory: Path) -> Path:
+    """Write six quarters, two years alike; area A00 is one pixel of what it was."""
+    config = write_inputs(directory)
+    frame = areas()
+    west, _, _, north = frame.geometry[0].bounds
+    frame.loc[0, "geometry"] = shapely.box(west, north - RES, west + RES, north)
+    gpd.GeoDataFrame(frame).to_file(directory / "areas.gpkg", driver="GPKG")
+    rng, rows, inside = np.random.default_rng(5), [], area_of_pixel().ravel()
+    inside = np.where((inside == 0) & (np.arange(inside.size) > 0), PARTS**2, inside)
+    for quarter, month in zip(QUARTERS, LIKE, strict=True):
+        write_raster(directory / f"rain_{quarter}.tif", rain(month))
+        expected = np.bincount(inside, (people() * true_rate(month)).ravel())[: PARTS**2]
+        rows += [(f"A{k:02d}", quarter, n) for k, n in enumerate(rng.poisson(expected))]
+    table = pd.DataFrame(rows, columns=["id", "month", "cases"])
+    table.to_csv(directory / "cases.csv", index=False)
+    text = config.read_text(encoding="utf-8").replace("{step: month}", "{step: quarter}")
+    text = text.replace("draws: 40", f"draws: {N_DRAW}").replace('["2024-01"]', '["2022-Q1"]')
+    config.write_text(text + "evaluate: {schemes: []}\n", encoding="utf-8")
     return config

@@ -31,9 +31,14 @@
     return dl;
   }
 
-  function tip(index) {
+  function tip(part, index) {
     const box = make("div");
     box.append(make("b", data.areas[index].name));
+    if (part.times) {  // the numbers of the areas are those of the latest period
+      const at = part.layer.at ? part.layer.at[index] : null;
+      if (at !== null) box.append(make("div", part.layer.label + ": " + part.layer.values[at]));
+      return box;
+    }
     data.facts.labels.forEach((label, k) => {
       box.append(make("div", label + ": " + data.facts.rows[index][k]));
     });
@@ -73,24 +78,30 @@
   }
 
   function build(figure) {
-    const still = figure.hasAttribute("data-still");
+    const still = figure.hasAttribute("data-still"), times = figure.hasAttribute("data-times");
     const map = L.map(figure.querySelector(".plane"), {
       crs, attributionControl: false, minZoom: -6, maxZoom: 6, zoomSnap: 0, zoomDelta: 1,
       scrollWheelZoom: !still, dragging: !(still && touch), touchZoom: !(still && touch),
       maxBoundsViscosity: 1, maxBounds: L.latLngBounds(bounds).pad(0.5), fadeAnimation: false,
     });
-    const part = { figure, map, still, opacity: 1, borders: true };
+    const part = { figure, map, still, times, opacity: 1, borders: true };
     const renderer = L.canvas({ padding: 0.3 });
     map.fitBounds(land, { animate: false, padding: [8, 8] });
     if (data.metres) L.control.scale({ imperial: false, maxWidth: 150 }).addTo(map);
     part.areas = shapes.map((shape, index) => {
       const polygon = L.polygon(shape, { renderer, smoothFactor: 0.5 });
-      polygon.bindTooltip(() => tip(index), { sticky: true });
-      polygon.on("mouseover click", () => choose(index, false));
+      polygon.bindTooltip(() => tip(part, index), { sticky: true });
+      if (!times) polygon.on("mouseover click", () => choose(index, false));
       return polygon.addTo(map);
     });
-    part.show = (name) => {
-      part.layer = layers.get(name);
+    part.show = (layer) => {
+      const before = part.layer;
+      part.layer = layer;
+      if (part.image && layer.uri && before.legend === layer.legend) {  // without a flash between two periods
+        part.image.setUrl(layer.uri);
+        paint();
+        return;
+      }
       if (part.image) part.image.remove();
       part.image = null;
       if (part.layer.uri) {
@@ -99,7 +110,9 @@
         }).addTo(map);
         part.image.once("load", sharpen);
       }
-      showLegend(figure.querySelector(".legend"), part.layer);
+      if (!before || before.legend !== layer.legend) {
+        showLegend(figure.querySelector(".legend"), layer);
+      }
       paint();
     };
     // A pixel of the map is a sharp square once it is larger than one of the screen.
@@ -112,7 +125,7 @@
     function paint() {
       const fills = part.layer.colours;
       part.areas.forEach((polygon, index) => {
-        const chosen = index === state.chosen && !still;
+        const chosen = index === state.chosen && !still && !times;
         const colour = fills ? fills[index] : null;
         polygon.setStyle({
           color: chosen ? "#0b57d0" : "#22252b",
@@ -140,7 +153,11 @@
     plane.addEventListener("mouseleave", () => { here.textContent = ""; });
     const id = figure.id;
     const choice = document.getElementById(id + "-layer");
-    choice.addEventListener("change", () => part.show(choice.value));
+    if (times) {
+      runThrough(part, choice);
+      return part;
+    }
+    choice.addEventListener("change", () => part.show(layers.get(choice.value)));
     const range = document.getElementById(id + "-opacity");
     if (range) {
       range.addEventListener("input", () => {
@@ -154,6 +171,39 @@
       borders.addEventListener("change", () => { part.borders = borders.checked; paint(); });
     }
     return part;
+  }
+
+  // A slider through the periods of a layer. A layer has those that it knows; it keeps the period.
+  function runThrough(part, choice) {
+    const slider = document.getElementById(part.figure.id + "-period");
+    const told = document.getElementById(part.figure.id + "-told");
+    const hex = (colour) => "#" + colour.toString(16).padStart(6, "0");
+    data.times.forEach((layer) => {
+      const colours = layer.palette.map(hex);
+      layer.frames = layer.frames.map((frame) => {
+        const own = frame.at ? { colours: frame.at.map((k) => k === null ? null : colours[k]) } : {};
+        return { ...layer, ...frame, ...own };
+      });
+    });
+    let layer, label;
+    function show() {
+      const frame = layer.frames[slider.value];
+      label = frame.label;
+      const text = frame.forecast ? label + " (forecast)" : label;
+      told.textContent = text;
+      slider.setAttribute("aria-valuetext", text);
+      part.show(frame);
+    }
+    part.start = () => {
+      layer = data.times[choice.value];
+      const past = layer.frames.filter((frame) => !frame.forecast);
+      const same = layer.frames.findIndex((frame) => frame.label === label);
+      slider.max = layer.frames.length - 1;
+      slider.value = same < 0 ? Math.max(past.length - 1, 0) : same;
+      show();
+    };
+    slider.addEventListener("input", show);
+    choice.addEventListener("change", part.start);
   }
 
   const state = { chosen: -1 };
@@ -187,8 +237,8 @@
 
   const pair = [];
   const parts = Array.from(document.querySelectorAll("figure.map"), build);
-  pair.push(...parts.filter((part) => !part.still));
-  parts.forEach((part) => part.show(part.figure.dataset.layer));
+  pair.push(...parts.filter((part) => !part.still && !part.times));
+  parts.forEach((part) => part.times ? part.start() : part.show(layers.get(part.figure.dataset.layer)));
   let busy = false;
   pair.forEach((part) => {
     part.map.on("move", () => {

@@ -3,7 +3,7 @@
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geo.core.addresses import redacted, redacted_values
@@ -56,6 +56,7 @@ def test_values_of_any_depth():
     }
 
 
+@settings(max_examples=25, deadline=None)
 @given(
     st.text(),
     st.text(

@@ -23,7 +23,7 @@ def grids(draw):
     return Grid(CRS(draw(CRSS)), Affine(res[0], 0, left, 0, -res[1], top), shape)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(grids())
 def test_a_grid_survives_json_and_pickle(grid):
     for copy in (Grid.from_dict(grid.to_dict()), pickle.loads(pickle.dumps(grid))):
@@ -31,7 +31,7 @@ def test_a_grid_survives_json_and_pickle(grid):
         assert hash(copy) == hash(grid)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(grids(), st.integers(1, 70))
 def test_tiles_cover_each_pixel_once(grid, size):
     count = np.zeros(grid.shape, int)
@@ -41,7 +41,7 @@ def test_tiles_cover_each_pixel_once(grid, size):
     assert (count == 1).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(grids(), st.data())
 def test_centre_and_number_of_a_pixel(grid, data):
     row = data.draw(st.integers(0, grid.shape[0] - 1))
@@ -54,7 +54,7 @@ def test_centre_and_number_of_a_pixel(grid, data):
     assert (int(back[0]), int(back[1])) == (row, col)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.floats(-100, 100), st.floats(-100, 100), st.floats(0.1, 50), st.floats(0.1, 50),
     st.floats(0.01, 10),

@@ -54,7 +54,7 @@ def stars(draw):
     return star
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(stars(), st.floats(0.3, 2.0))
 def test_fractions_are_areas_of_intersection(star, res):
     grid = Grid.from_bounds(UTM, (0, 0, 10, 8), res)
@@ -66,7 +66,7 @@ def test_fractions_are_areas_of_intersection(star, res):
     assert ((m.fraction > 0) & (m.fraction <= 1)).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 25), st.floats(0.4, 3.0))
 def test_adjoining_areas_add_up_to_one(seed, n, res):
     areas = voronoi(seed, n, (0.37, 0.21, 19.61, 14.93))

@@ -67,7 +67,7 @@ def test_axes_are_east_north_and_up():
     assert (at[:, 2] < 0).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.sampled_from(sorted(GRIDS)), st.integers(1, 60), st.integers(0, 2**31))
 def test_a_position_does_not_depend_on_the_other_points(name, size, seed):
     grid = Grid.from_bounds(*GRIDS[name])

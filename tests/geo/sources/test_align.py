@@ -14,7 +14,7 @@ from geo.sources.align import RESAMPLINGS, TRANSFORMS, aligned, alignment_method
 from geo.sources.raster import RasterSource
 
 quick = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 UTM = "EPSG:32738"
 SOUTH = (47.0, -19.0, 49.0, -17.0)  # degrees, in Madagascar
@@ -75,8 +75,9 @@ def test_sum_equals_areas_of_intersection(write_tif):
                 assert mean[row, col] == pytest.approx(total / valid, rel=1e-9)
 
 
-@pytest.mark.parametrize("res", [300.0, 900.0, 5000.0, 40_000.0])
-@pytest.mark.parametrize("missing", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("res", "missing"), [(300.0, 0.5), (900.0, 0.0), (5000.0, 0.5), (40_000.0, 0.5)]
+)
 def test_people_are_conserved_across_crss_and_tiles(write_tif, res, missing):
     values = noisy(30, 26, 1, missing)
     source = RasterSource(write_tif("p.tif", values, bounds=(47.9, -18.1, 48.2, -17.8)))
@@ -328,9 +329,17 @@ def test_a_pixel_far_larger_than_the_source_is_summed_at_once():
     np.testing.assert_allclose(valid, [[510, 510]])
 
 
-@pytest.mark.parametrize("nodata", [None, -1.0])
-@pytest.mark.parametrize("resampling", ["sum", "average", "mode", "bilinear"])
-@pytest.mark.parametrize("other", [None, "EPSG:32631"])
+@pytest.mark.parametrize(
+    ("resampling", "nodata", "other"),
+    [
+        ("sum", None, None),
+        ("sum", -1.0, "EPSG:32631"),
+        ("average", -1.0, None),
+        ("average", None, "EPSG:32631"),
+        ("mode", -1.0, None),
+        ("bilinear", None, "EPSG:32631"),
+    ],
+)
 def test_blocks_that_a_file_leaves_out_are_read_as_written_ones(
     write_tif, monkeypatch, nodata, resampling, other
 ):

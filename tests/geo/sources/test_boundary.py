@@ -35,8 +35,16 @@ def areas_of(tmp_path, table, *, layer=None, column="area_id", name="areas.gpkg"
     return areas, [p.found for p in problems], [p.remedy for p in problems]
 
 
-@pytest.mark.parametrize("name", ["a.gpkg", "a.shp", "a.geojson", "a.parquet"])
-@pytest.mark.parametrize("ids", [("1", "2", "3"), (1, 2, 3), (1.0, 2.0, 3.0)])
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("a.gpkg", ("1", "2", "3")),
+        ("a.shp", (1, 2, 3)),
+        ("a.geojson", (1.0, 2.0, 3.0)),
+        ("a.parquet", ("1", "2", "3")),
+        ("a.parquet", (1.0, 2.0, 3.0)),
+    ],
+)
 def test_every_format_gives_the_same_areas(tmp_path, name, ids):
     areas, problems, _ = areas_of(tmp_path, frame(ids=ids), name=name)
     assert problems == []
@@ -95,10 +103,9 @@ def test_all_that_is_wrong_with_areas_is_said_at_once(tmp_path):
     assert "feature 2 (id 7): crosses itself at (0.5, 0.5)" in text
 
 
-@pytest.mark.parametrize("name", ["a.gpkg", "a.geojson", "a.parquet"])
-def test_polygons_that_cross_themselves_are_not_mended(tmp_path, name):
+def test_polygons_that_cross_themselves_are_not_mended(tmp_path):
     table = frame([SQUARE] + [BOW_TIE] * 7, ids=list("abcdefgh"))
-    _, (found,), (remedy,) = areas_of(tmp_path, table, name=name)
+    _, (found,), (remedy,) = areas_of(tmp_path, table)
     assert found.startswith("invalid polygon, feature 2 (id b): crosses itself at (0.5, 0.5)")
     assert found.endswith("... (7 in all)")
     assert "`areas: {repair: true}`" in remedy

@@ -381,3 +381,10 @@ def test_a_period_of_a_model_is_a_model(fitted: SpaceTime) -> None:
             fitted.predict_bags(bags, period=time, draws=drawn).draws,
         )
     assert model.hyperparameter_table() == fitted.hyperparameter_table()
+
+
+def test_a_model_of_before_opens(fitted: SpaceTime) -> None:
+    old = SpaceTime(**fitted.get_params())
+    fixed = {name: each for name, each in fitted.state_.fixed.items() if name != "n_feat"}
+    old.state_ = replace(fitted.state_, fixed=fixed)
+    assert old._whole(fixed) == fitted._whole(fitted.state_.fixed)

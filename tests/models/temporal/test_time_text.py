@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from models.core.errors import ParameterError
-from models.gp.kernel_text import parse_kernel
+from models.gp.kernel_text import NAMED, parse_kernel
 from models.temporal.markov import Constant, Matern12, Season, TimeSum
-from models.temporal.time_text import STILL, check_space_time, parse_space_time
+from models.temporal.time_text import STILL, auto_text, check_space_time, parse_space_time
 
 
 def test_terms_in_one_pair_of_brackets_share_their_time() -> None:
@@ -58,3 +58,15 @@ def test_area_is_no_kernel_of_one_period() -> None:
         parse_kernel("linear + area", 2, has_coords=True)
     kernel = parse_kernel("linear + area", 2, has_coords=True, n_area=5)
     assert kernel.names[-1] == "area.variance"
+
+
+def test_auto_has_of_covariates_what_one_period_has() -> None:
+    for n_feat, begins in (
+        (0, "matern32(space) + "),
+        (1, "ridge(x) + smooth(x) + matern32(space) + "),
+        (2, f"{NAMED['smooth_joint']} + "),
+    ):
+        text = auto_text(n_feat, placed=True, season=True)
+        assert text.startswith(begins)
+        assert text.endswith("season")
+    assert "season" not in auto_text(2, placed=False, season=False)

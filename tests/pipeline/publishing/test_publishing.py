@@ -64,6 +64,9 @@ def test_a_run_becomes_the_current_version_once(tmp_path, where):
         data = read_place(current.path / name)
         assert data == (config.output.dir / name).read_bytes()
         assert current.about["files"][name] == hashlib.sha256(data).hexdigest()
+    with (config.output.dir / "areas.csv").open("a") as file:
+        file.write("written on in place\n")
+    assert b"written on" not in read_place(current.path / "areas.csv")  # it is a copy
     leave_run(config, 0.05)  # another run.json, the same map
     assert publish(config).status == "unchanged"
     assert len(list_versions(publish_dir(config))) == 1
@@ -110,8 +113,8 @@ def test_the_page_of_a_run(tmp_path):
     assert headline(config, held).startswith(message)
 
 
-def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path, where):
-    config = build(tmp_path, publish=where)
+def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path):
+    config = build(tmp_path)
     for rate, version in ((0.05, "v0001"), (0.06, "v0002"), (0.05, "v0003")):
         leave_run(config, rate)
         done = publish(config)
@@ -122,16 +125,6 @@ def test_counts_that_are_taken_back_bring_the_old_map_back(tmp_path, where):
     # v0003 is the same map: it is not withdrawn, nothing is new.
     open_versions(directory).roll_back("v0001")
     assert publish(config).version == "v0001"
-
-
-def test_a_version_is_a_copy(tmp_path):
-    config = build(tmp_path)
-    leave_run(config, 0.05)
-    publish(config)
-    before = (publish_dir(config) / "current" / "areas.csv").read_text()
-    with (config.output.dir / "areas.csv").open("a") as file:
-        file.write("written on in place\n")
-    assert (publish_dir(config) / "current" / "areas.csv").read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -194,29 +187,20 @@ def test_probabilities_of_labels_have_gates(tmp_path, log_loss, error, failed):
     assert refused[0] == "held-out log loss: the map is of counts; remove gates.max_log_loss"
 
 
-def test_the_change_is_measured_against_what_readers_see(tmp_path, where):
-    config = build(tmp_path, gates={"max_change": 0.3}, publish=where)
+def test_the_change_is_measured_against_what_readers_see(tmp_path):
+    config = build(tmp_path, gates={"max_change": 0.3})
     leave_run(config, 0.05)
     assert publish(config).status == "published"  # nothing to compare with
     leave_run(config, 0.05 * np.exp(0.2))
     assert publish(config).checks[0].value == pytest.approx(0.2, rel=1e-4)
-    leave_run(config, 0.05 * np.exp(0.4))
-    assert publish(config).status == "published"
+    other_unit = build(tmp_path, gates={"max_change": 0.3}, output={"rate_per": 100})
+    leave_run(other_unit, 0.005 * np.exp(0.4))
+    assert publish(other_unit).checks[0].value == pytest.approx(0.2, rel=1e-4)
     open_versions(publish_dir(config)).roll_back("v0001")
     leave_run(config, 0.05 * np.exp(0.5))
     held = publish(config)
     assert held.status == "held"
     assert "changed by 0.5 from v0001, at most 0.3 allowed" in held.reasons[0]
-
-
-def test_another_unit_is_no_change(tmp_path):
-    leave_run(build(tmp_path), 0.05)  # per 1,000
-    publish(build(tmp_path))
-    config = build(tmp_path, gates={"max_change": 0.3}, output={"rate_per": 100})
-    leave_run(config, 0.005 * np.exp(0.1))
-    done = publish(config)
-    assert (done.status, done.version) == ("published", "v0002")
-    assert done.checks[0].value == pytest.approx(0.1, rel=1e-4)
 
 
 def test_change_skips_what_only_one_map_has_and_refuses_another_grid(tmp_path):
@@ -230,18 +214,13 @@ def test_change_skips_what_only_one_map_has_and_refuses_another_grid(tmp_path):
     with rasterio.open(b.output.dir / "rate_mean.tif", "r+") as file:
         file.transform = rasterio.Affine(500, 0, 0, 0, -500, 0)
     assert map_change(a.output.dir, b.output.dir) is None
-    assert check_gates(build(tmp_path / "b", gates={"max_change": 1}), a.output.dir)[0].reason
-
-
-def test_a_map_that_has_lost_its_pixels_is_not_taken_for_unchanged(tmp_path):
-    a, b = build(tmp_path / "a"), build(tmp_path / "b", gates={"max_change": 1})
-    leave_run(a, np.full((4, 5), 0.05))
-    rate = np.full((4, 5), np.nan)
-    rate[0, 0] = 0.05
-    leave_run(b, rate)
-    check = check_gates(b, a.output.dir)[0]
-    assert check.gate == "change"
-    assert not check.passed
+    gated = build(tmp_path / "b", gates={"max_change": 1})
+    assert check_gates(gated, a.output.dir)[0].reason
+    lost = np.full((4, 5), np.nan)  # no pixel but one: not taken for unchanged
+    lost[0, 0] = 0.05
+    leave_run(gated, lost)
+    check = check_gates(gated, a.output.dir)[0]
+    assert (check.gate, check.passed) == ("change", False)
 
 
 def test_a_crash_before_the_link_is_mended_by_the_next_publish(tmp_path, monkeypatch):
@@ -262,18 +241,18 @@ def test_a_crash_before_the_link_is_mended_by_the_next_publish(tmp_path, monkeyp
     assert current_version(publish_dir(config)).name == "v0002"
 
 
-def test_rolling_back_skips_what_readers_never_had_and_lasts(tmp_path, where):
+def test_rolling_back_skips_what_readers_never_had_and_lasts(tmp_path):
     for month, rate in (("2026-11", 0.05), ("2026-12", 0.06), ("2024-01", 0.07)):
-        config = build(tmp_path, month, publish=where)
+        config = build(tmp_path, month)
         leave_run(config, rate)
         publish(config)
     directory = publish_dir(config)
     assert current_version(directory).period == "2026-12"
     assert open_versions(directory).roll_back()[1].period == "2026-11"
-    config = build(tmp_path, "2026-11", publish=where)  # a correction comes as the next version
+    config = build(tmp_path, "2026-11")  # a correction comes as the next version
     leave_run(config, 0.051)
     assert publish(config).status == "published"
-    config = build(tmp_path, "2026-12", publish=where)
+    config = build(tmp_path, "2026-12")
     leave_run(config, 0.06)
     again = publish(config)
     assert again.status == "unchanged"
@@ -354,7 +333,7 @@ def test_old_versions_go_but_never_the_current_one_nor_the_one_before(tmp_path):
     assert [v.name for v in list_versions(directory)] == ["v0001", "v0002", "v0004", "v0005"]
 
 
-def test_a_backfilled_period_does_not_replace_a_later_one(tmp_path, where):
+def test_a_backfilled_period_does_not_replace_a_later_one(tmp_path):
     gates = {"max_change": 0.5}
     for month, rate in (("2026-01", 0.05), ("2026-03", 0.5 * np.exp(-1.9))):
         config = build(tmp_path, month, gates=gates)
@@ -427,10 +406,10 @@ def test_readers_never_see_a_mixture(tmp_path):
                     bad.append(f"{version.name}/{name}")
             seen.add(version.name)
 
-    readers = [threading.Thread(target=read) for _ in range(3)]
+    readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
-    for k in range(20):
+    for k in range(8):
         leave_run(config, 0.051 + k / 1000)
         publish(config)
     time.sleep(0.05)
@@ -438,7 +417,7 @@ def test_readers_never_see_a_mixture(tmp_path):
     for reader in readers:
         reader.join()
     assert bad == []
-    assert len(seen) > 3
+    assert len(seen) > 2
 
 
 def test_two_publishers_at_once_make_one_version(tmp_path):
@@ -490,8 +469,7 @@ def test_the_commands(tmp_path, capsys):
     assert "no version before" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("fault", ["flipped", "short", "missing"])
-def test_versions_are_read_against_their_checksums(tmp_path, capsys, fault):
+def test_versions_are_read_against_their_checksums(tmp_path, capsys):
     path = tmp_path / "map.yaml"
     path.write_text(yaml.safe_dump({"name": "m", **MINIMAL, "gates": {"min_gain": 0.5}}))
     for name in ("areas.gpkg", "cases.csv", "population.tif", "rain.tif"):
@@ -502,24 +480,21 @@ def test_versions_are_read_against_their_checksums(tmp_path, capsys, fault):
     assert main(["versions", "--verify", str(path)]) == 0
     assert "every file of 1 versions is as it was published" in capsys.readouterr().out
     file = config.output.dir / "published/versions/v0001/rate_mean.tif"
-    data = bytearray(file.read_bytes())
-    if fault == "missing":
-        file.unlink()
-    elif fault == "short":
-        file.write_bytes(data[:-1])
-    else:
-        data[len(data) // 2] ^= 1
-        file.write_bytes(data)
-        # Reading every file takes long: without being asked nobody does.
-        assert main(["versions", str(path)]) == 0
-        capsys.readouterr()
-    assert main(["versions", "--verify", str(path), "--json"]) == 2
-    out, err = capsys.readouterr()
-    assert "rate_mean.tif" in err
-    found = json.loads(out)
-    assert not found["ok"]
-    assert len(found["faults"]) == (1 if fault == "flipped" else 2)  # and no current version
-    assert err.count("rate_mean.tif") == err.count("restore it") - (fault != "flipped") == 1
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for data in (None, whole[:-1], flipped):
+        file.unlink() if data is None else file.write_bytes(data)
+        if data is flipped:  # reading every file takes long: without being asked nobody does
+            assert main(["versions", str(path)]) == 0
+            capsys.readouterr()
+        assert main(["versions", "--verify", str(path), "--json"]) == 2
+        out, err = capsys.readouterr()
+        found = json.loads(out)
+        assert not found["ok"]
+        assert len(found["faults"]) == (1 if data is flipped else 2)  # and no current version
+        assert err.count("rate_mean.tif") == 1
+        assert err.count("restore it") == (1 if data is flipped else 2)
     table = file.with_name("areas.csv")
     table.write_bytes(table.read_bytes().swapcase())
     assert main(["versions", "--verify", str(path)]) == 2  # one fault does not hide another
@@ -563,7 +538,6 @@ WON, LOST, UNCLEAR = [0.4, 0.5, 0.6], [-0.4, -0.5, -0.6], [1.5, -1.0, 0.1]
     [
         (against_one_rate(area=WON, block=WON), {}, []),
         (against_one_rate(area=WON, block=UNCLEAR), {}, []),
-        (against_one_rate(area=WON, block=[-1.5, 1.0, -0.1]), {}, []),
         (
             against_one_rate(area=WON, block=LOST),
             {},
@@ -593,16 +567,10 @@ WON, LOST, UNCLEAR = [0.4, 0.5, 0.6], [-0.4, -0.5, -0.6], [1.5, -1.0, 0.1]
             {"evaluate": {"schemes": ["block"]}},
             ["by region: unclear, the gain"],
         ),
-        (against_one_rate(block=WON), {"evaluate": {"schemes": ["block"]}}, []),
-        (against_one_rate(area=WON, block=[0.1, np.inf]), {}, []),
         (against_one_rate(area=WON), {"evaluate": {"schemes": ["area"]}}, []),
         (against_one_rate(area=WON), {}, ["by region: was not measured; block was not held out; "]),
         (against_one_rate(block=LOST), {"gates": {"better_than_constant": False}}, []),
-        (
-            against_one_rate(area=WON, block=LOST),
-            {"gates": {"better_than_constant": ["area"]}},
-            [],
-        ),
+        (against_one_rate(area=WON, block=LOST), {"gates": {"better_than_constant": ["area"]}}, []),
         (
             {"held_out": {}},
             {"evaluate": {"schemes": []}},
@@ -647,14 +615,9 @@ def test_a_publication_says_what_the_verdict_is(tmp_path):
     words = "better than one rate for the whole country: by area yes, by region unclear"
     assert headline(config, done).endswith(f"; {words}")
     assert json.loads((done.directory / "version.json").read_text())["verdict"] == words
-
-
-def test_an_unclear_gain_by_region_passes_and_says_so(tmp_path):
-    config = build(tmp_path)
-    leave_run(config, 0.05, evaluation=against_one_rate(area=WON, block=UNCLEAR))
-    by_area, by_region = publish(config).checks
+    by_area, by_region = done.checks
     assert by_area.asked == "yes"
     assert by_region.asked == "yes or unclear (unclear: the 90 % interval has 0)"
     assert by_region.value == pytest.approx(0.2)
     sentence = "better than one rate for the whole country: by area yes (+0.5 +- 0.058 nats an area"
-    assert sentence in page(config, publish(config))
+    assert sentence in page(config, done)

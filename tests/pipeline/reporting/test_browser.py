@@ -130,6 +130,44 @@ def test_axe_finds_nothing_serious(finished, visit, size):
     assert grave == []
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_a_slider_runs_through_the_periods(quarters, visit, size):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = visit(quarters / "report.html", *SIZES[size])
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    slider = page.locator("#map-times").get_by_role("slider", name="Period")
+    told = page.locator("#map-times-told")
+    assert slider.bounding_box()["width"] > 100
+    assert told.inner_text() == "2023-Q2"  # the latest, and no forecast
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    assert told.inner_text() == "2023-Q3 (forecast)"
+    assert slider.get_attribute("aria-valuetext") == "2023-Q3 (forecast)"
+    page.keyboard.press("Home")
+    assert told.inner_text() == "2022-Q1"
+    choice = page.locator("#map-times").get_by_role("combobox")
+    choice.select_option(label="Pixels: mean rate")
+    assert told.inner_text() == "2022-Q1"  # the period stays
+    image = page.locator("#map-times img.raster")
+    first = image.get_attribute("src")
+    slider.focus()
+    page.keyboard.press("End")
+    assert told.inner_text() == "2023-Q3 (forecast)"
+    assert image.get_attribute("src") != first
+    assert "cases per 1,000 people" in page.locator("#map-times .legend").inner_text()
+    plane = page.locator("#map-times .plane").bounding_box()
+    page.mouse.move(plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] / 2)
+    assert page.locator("#map-times .here").inner_text().startswith("Pixel: ")
+    page.locator("#table-areas").get_by_role("button", name="over time").click()
+    grave = [
+        each["id"]
+        for each in Axe().run(page).response["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert grave == []
+
+
 def test_a_pixel_is_at_its_place_and_in_its_area(finished, copied, visit, tmp_path):
     from playwright.sync_api import expect
 
@@ -190,12 +228,16 @@ def test_the_page_prints_with_static_maps(finished, visit, tmp_path):
     assert len(printed) > 50_000
 
 
-def test_without_scripts_the_static_maps_are_there(finished, browser):
+def test_without_scripts_the_static_maps_are_there(finished, quarters, browser):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto((finished.out / "report.html").as_uri())
-    assert page.locator(".static img").first.is_visible()
-    assert not page.locator("#map-first").is_visible()
+    for path in (finished.out, quarters):
+        page.goto((path / "report.html").as_uri())
+        assert page.locator(".static img").first.is_visible()
+        assert not page.locator("#map-first").is_visible()
+    assert not page.locator("#map-times").is_visible()
+    assert page.get_by_text("The latest map is at the top of the page").is_visible()
+    assert page.locator("#table-areas svg").first.is_visible()
     context.close()
 
 

@@ -14,8 +14,11 @@ import rasterio
 import xarray as xr
 
 import models
+from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
+from pipeline.core.progress import Silent
+from pipeline.run.runner import run_stages
 from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
 from pipeline.training.fit import fit
@@ -203,6 +206,53 @@ def test_what_cannot_be_updated_is_said(
         assert "Traceback" not in told
 
 
+class _Lines(Silent):
+    """Progress that keeps its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("settings", "another section model"),
+        ("outbreak", "2024-04 are further off than the fit foresaw"),
+        ("earlier", "counts of 2024-03, which this run does not have"),
+        ("none", "no fit of several periods"),
+    ],
+)
+def test_a_scheduled_run_fits_anew_where_an_update_does_not_do(
+    three: Path, tmp_path: Path, case: str, said: str
+) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(three.parent, directory)
+    write_months(directory, 4)
+    changes: dict[str, Any] = {"model": {"inducing": 8}} if case == "settings" else {}
+    if case == "none":
+        shutil.rmtree(directory / "out")
+    if case == "outbreak":
+        table = pd.read_csv(directory / "cases.csv", dtype=str)
+        april = table["month"] == "2024-04"
+        table.loc[april, "cases"] = [str(4 * int(n)) for n in table.loc[april, "cases"]]
+        table.to_csv(directory / "cases.csv", index=False)
+    config = load_config(directory / three.name, "2024-02" if case == "earlier" else None, changes)
+    progress = _Lines()
+    if case in ("settings", "earlier"):
+        with pytest.raises(InputError, match=said):
+            run_stages(config, ("ingest", "fit"), progress, update="only")
+    _, fitted = run_stages(config, ("ingest", "fit"), progress, update="first")
+    assert any("a new fit" in line and said in line for line in progress.lines)
+    assert "updated" not in fitted.summary
+    known = load_config(directory / three.name, str(config.period)).series
+    assert known is not None
+    assert list(fitted.summary["series"]["responses"]) == list(known.periods)
+
+
 def test_workers_and_threads_give_the_same_bits(three: Path) -> None:
     from distributed import Client, LocalCluster
 
@@ -224,3 +274,18 @@ def test_workers_and_threads_give_the_same_bits(three: Path) -> None:
         fit(there, source, client)
     for name, value in here.state_.params.items():
         np.testing.assert_array_equal(value, there.state_.params[name], err_msg=name)
+
+
+def test_a_series_needs_no_effects_of_areas(tmp_path: Path) -> None:
+    config = write_inputs(tmp_path, 3, more=EVALUATE)
+    text = config.read_text(encoding="utf-8").replace("integrate: 2", "integrate: none")
+    own = 'kernel: "smooth(x) + matern12(space) * time(matern12)"'
+    text = text.replace("n_season: 4}", f"n_season: 4}}\n  {own}")
+    config.write_text(text, encoding="utf-8")
+    assert main(["run", str(config), "--quiet"]) == 0
+    write_months(tmp_path, 4)
+    assert main(["update", str(config), "--quiet"]) == 0
+    told = json.loads((tmp_path / "out/run.json").read_text(encoding="utf-8"))
+    named = told["stages"]["fit"]["summary"]["hyperparameters"]
+    assert "smooth.variance[rain]" in named
+    assert "area.variance" not in named

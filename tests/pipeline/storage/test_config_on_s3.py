@@ -1,8 +1,6 @@
-"""A configuration on a bucket, ``disagg run s3://bucket/my.yaml``, as a batch job runs it."""
+"""A configuration on a bucket; tests/infra/test_batch.py runs one, as a batch job does."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
@@ -11,7 +9,6 @@ from pipeline.config.reader import read_config
 from pipeline.config.remote_base import anchored
 from pipeline.storage.location import Location
 from tests.pipeline.storage.s3_server import new_bucket, request
-from tests.pipeline.storage.test_s3 import SAME, Run
 
 
 @pytest.fixture
@@ -20,25 +17,6 @@ def endpoint(s3, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return s3
-
-
-@pytest.mark.ci
-def test_a_run_of_an_address_is_the_run_on_disk(endpoint, tmp_path, monkeypatch, capsys):
-    country = Run(tmp_path / "country")
-    bucket = country.upload(endpoint)
-    monkeypatch.chdir(tmp_path)
-    address = f"s3://{bucket}/in/disagg.yaml"
-    assert main(["run", address]) == 0
-    assert f"All results: s3://{bucket}/in/out" in capsys.readouterr().out
-    for name in SAME:
-        status, data = request(endpoint, "GET", f"/{bucket}/in/out/{name}")
-        assert status == 200, name
-        assert data == (country.out / name).read_bytes(), name
-    record = json.loads(request(endpoint, "GET", f"/{bucket}/in/out/run.json")[1])
-    assert record["config_file"] == address
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "country"]
-    assert main(["run", address]) == 0
-    assert "up to date" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

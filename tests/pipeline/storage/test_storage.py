@@ -141,15 +141,15 @@ def test_large_objects_go_up_and_down_by_parts_through_a_storm(s3, bucket, tmp_p
     assert sorted(p.name for p in tmp_path.iterdir()) == ["again", "big"]
 
 
-@pytest.mark.parametrize("kind", ["error", "reset", "late_reset", "short"])
-def test_work_goes_on_through_each_failure(s3, bucket, kind):
-    with weather(s3, seed=3, **{kind: 0.3}) as (sky, _):
+def test_work_goes_on_through_each_failure(s3, bucket):
+    kinds = ("error", "reset", "late_reset", "short")
+    with weather(s3, seed=3, **dict.fromkeys(kinds, 0.1)) as (sky, _):
         place = Location(f"s3://{bucket}/x")
         for k in range(10):
             (place / str(k)).write(b"%d" % k * 1000)
             assert (place / str(k)).read() == b"%d" % k * 1000
             assert (place / str(k)).read(100, 200) == (b"%d" % k * 1000)[100:200]
-        assert sky.count(kind) >= 5
+        assert all(sky.count(kind) > 1 for kind in kinds)
     assert len(objects(s3, bucket)) == 10
 
 
@@ -157,7 +157,7 @@ def test_a_slow_answer_is_waited_for_and_a_silent_store_is_not(s3, bucket):
     with weather(s3, slow=1.0, slow_seconds=0.4):
         Location(f"s3://{bucket}/x").write(b"late")
     assert Location(f"s3://{bucket}/x").read() == b"late"
-    with weather(s3, slow=1.0, slow_seconds=1.5) as (sky, through):
+    with weather(s3, slow=1.0, slow_seconds=0.8) as (sky, through):
         hurried = replace(through, retries=1, timeout=0.2)
         with pytest.raises(StorageError, match="after 2 attempts") as caught:
             Location(f"s3://{bucket}/x", hurried).read()
@@ -230,7 +230,12 @@ def test_a_package_that_is_not_installed_is_one_line(monkeypatch, capsys):
 
 def test_a_store_on_s3_holds_the_bytes_of_one_on_disk(s3, bucket, tmp_path):
     write_some(tmp_path / "bags.zarr")
-    write_some(f"s3://{bucket}/bags.zarr")
+    share = {"error": 0.06, "reset": 0.06, "late_reset": 0.06, "short": 0.06, "slow": 0.03}
+    with weather(s3, seed=11, slow_seconds=0.05, **share) as (sky, _):  # through a storm
+        write_some(f"s3://{bucket}/bags.zarr")
+        for block in BagStore.open(f"s3://{bucket}/bags.zarr").blocks():
+            assert np.isfinite(block.x).all()
+        assert all(sky.count(kind) for kind in share)
     here, there = BagStore.open(tmp_path / "bags.zarr"), BagStore.open(f"s3://{bucket}/bags.zarr")
     version = version_of(s3, bucket, "bags.zarr")
     found = objects(s3, bucket, f"bags.zarr/{version}/")
@@ -249,18 +254,6 @@ def test_a_store_on_s3_holds_the_bytes_of_one_on_disk(s3, bucket, tmp_path):
     write_link(tmp_path / "link.zarr", Location(f"s3://{bucket}/bags.zarr"))
     assert BagStore.open(tmp_path / "link.zarr").fingerprint == "one"
     assert open_finished(tmp_path / "link.zarr")["x"].shape == (N_BAG * SIZE, 2)
-
-
-def test_a_store_is_written_and_read_through_a_storm(s3, bucket, tmp_path):
-    write_some(tmp_path / "bags.zarr")
-    here = BagStore.open(tmp_path / "bags.zarr")
-    share = {"error": 0.06, "reset": 0.06, "late_reset": 0.06, "short": 0.06, "slow": 0.03}
-    with weather(s3, seed=11, slow_seconds=0.05, **share) as (sky, _):
-        write_some(f"s3://{bucket}/bags.zarr")
-        there = BagStore.open(f"s3://{bucket}/bags.zarr")
-        for ours, theirs in zip(here.blocks(), there.blocks(), strict=True):
-            np.testing.assert_array_equal(ours.x, theirs.x)
-        assert all(sky.count(kind) for kind in share)
 
 
 def test_a_flipped_bit_on_the_way_is_read_again_and_one_in_the_store_is_told(s3, bucket):
@@ -299,26 +292,23 @@ def fingerprint_of(url: str) -> str:
     return fingerprint_objects(Location(url))
 
 
-@pytest.mark.parametrize("how", ["shorter", "gone", "metadata", "pointer"])
-def test_a_store_that_lacks_something_is_not_opened(s3, bucket, how):
+def test_a_store_that_lacks_something_or_is_away_is_not_opened(s3, bucket):
     write_some(f"s3://{bucket}/bags.zarr")
     head = f"/{bucket}/bags.zarr/{version_of(s3, bucket, 'bags.zarr')}"
     text = request(s3, "GET", f"{head}/x/zarr.json")[1]
-    if how == "shorter":
-        request(s3, "PUT", f"{head}/x/c/1/0", b"short")
-    elif how == "gone":
-        request(s3, "DELETE", f"{head}/weight/c/0")
-    elif how == "metadata":
-        request(s3, "PUT", f"{head}/x/zarr.json", text.replace(b"float32", b"float16"))
-    else:
-        request(s3, "PUT", f"/{bucket}/bags.zarr/{MARKER}", b"{")
-    with pytest.raises(StoreError, match="delete the store and ingest again"):
-        BagStore.open(f"s3://{bucket}/bags.zarr")
-    assert not is_current(f"s3://{bucket}/bags.zarr", FORMAT, VERSION, "one")
-
-
-def test_a_store_that_cannot_be_reached_is_not_taken_for_an_absent_one(s3, bucket):
-    write_some(f"s3://{bucket}/bags.zarr")
+    for name, data in (
+        (f"{head}/x/c/1/0", b"short"),
+        (f"{head}/weight/c/0", None),
+        (f"{head}/x/zarr.json", text.replace(b"float32", b"float16")),
+        (f"/{bucket}/bags.zarr/{MARKER}", b"{"),
+    ):
+        whole = request(s3, "GET", name)[1]
+        request(s3, "DELETE", name) if data is None else request(s3, "PUT", name, data)
+        with pytest.raises(StoreError, match="delete the store and ingest again"):
+            BagStore.open(f"s3://{bucket}/bags.zarr")
+        assert not is_current(f"s3://{bucket}/bags.zarr", FORMAT, VERSION, "one")
+        request(s3, "PUT", name, whole)
+    # What cannot be reached is not taken for absent.
     with weather(s3, error=1.0), pytest.raises(StorageError):
         is_current(f"s3://{bucket}/bags.zarr", FORMAT, VERSION, "one")
     with weather(s3, error=1.0, only=lambda method, path: "/x/c/" in path):
@@ -381,14 +371,6 @@ def test_a_writer_killed_before_the_pointer_leaves_the_old_store(s3, bucket):
     assert BagStore.open(f"s3://{bucket}/bags.zarr").fingerprint == "two"
 
 
-def test_bags_are_looked_at_by_address(bucket, capsys):
-    write_some(f"s3://{bucket}/bags.zarr")
-    assert main(["bags", "info", f"s3://{bucket}/bags.zarr", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["n_pixels"] == N_BAG * SIZE
-    assert main(["bags", "info", f"s3://{bucket}/none.zarr"]) == 2
-    assert capsys.readouterr().err.startswith(f"error: s3://{bucket}/none.zarr: no finished store")
-
-
 def test_a_table_becomes_a_store_by_address(bucket, tmp_path, capsys):
     lines = ["bag,label,x"] + [f"b{k // 3},{k // 3 % 2},{k}" for k in range(12)]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
@@ -397,6 +379,10 @@ def test_a_table_becomes_a_store_by_address(bucket, tmp_path, capsys):
     assert main([*command, "--out", out, "-q"]) == 0
     store = BagStore.open(out)
     assert sorted(np.concatenate([block.x for block in store.blocks()]).ravel()) == list(range(12))
+    assert main(["bags", "info", out, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_pixels"] == 12
+    assert main(["bags", "info", f"s3://{bucket}/none.zarr"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: s3://{bucket}/none.zarr: no finished store")
 
 
 def test_other_stores_that_fsspec_reaches():

@@ -1,0 +1,114 @@
+"""What is unusual of the season: of areas and of pixels, by the definition written out again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import rasterio
+import xarray as xr
+
+import models
+from pipeline.prediction.seasons import against_season, same_season
+from pipeline.store.bag_store import BagStore
+from tests.pipeline.series_inputs import (
+    LIKE,
+    N_DRAW,
+    QUARTERS,
+    area_of_pixel,
+    elevation,
+    people,
+    rain,
+)
+
+
+def test_the_same_season_is_that_of_other_years_a_month_earlier_to_a_month_later() -> None:
+    times, known = np.arange(30.0), np.ones(30, bool)
+    known[13] = False
+    found = same_season(times, known, 12.0)
+    assert found[2].tolist() == [14, 15, 25, 26, 27]
+    assert found[29].tolist() == [4, 5, 6, 16, 17, 18]
+    assert [each.size for each in same_season(times, known, None)] == [0] * 30
+
+
+def test_the_rule_of_the_third_quartile_written_out() -> None:
+    rng = np.random.default_rng(1)
+    rate, others = rng.gamma(2.0, 1.0, (50, 7)), rng.gamma(2.0, 1.0, (50, 3, 7))
+    others[:, 1, 2] = np.nan  # a year whose rain is not known there
+    others[:, :, 4] = np.nan
+    outbreak, anomaly = against_season(rate, others)
+    for k in range(7):
+        years = [y for y in range(3) if np.isfinite(others[0, y, k])]
+        if not years:
+            assert np.isnan([outbreak[k], anomaly[k]]).all()
+            continue
+        limit = np.percentile([v for y in years for v in others[:, y, k]], 75)
+        assert outbreak[k] == sum(v > limit for v in rate[:, k]) / 50
+        means = [sum(others[d, y, k] for y in years) / len(years) for d in range(50)]
+        assert anomaly[k] == pytest.approx(np.median(rate[:, k] / means))
+
+
+def _band(path: Path) -> np.ndarray:
+    with rasterio.open(path) as file:
+        found: np.ndarray = file.read(1)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("label", "year_before_or_after", "below"),
+    [("2023-Q2", "2022-Q2", ""), ("2022-Q1", "2023-Q1", "periods/2022-Q1")],
+)
+def test_a_map_is_what_joint_draws_of_its_pixels_say(
+    quarters: Path, label: str, year_before_or_after: str, below: str
+) -> None:
+    model: Any = models.load(quarters / "work/model")
+
+    def time(text: str) -> float:
+        return 4.0 * int(text[:4]) + int(text[-1]) - 1
+
+    # Mapped are the last, the first and the forecast; their seasons need two more.
+    times = sorted(map(time, ("2022-Q1", "2022-Q2", "2022-Q3", "2023-Q1", "2023-Q2", "2023-Q3")))
+    drawn = model.sample_functions(N_DRAW, np.random.default_rng([1, 1]), times)
+    row, col = np.array([0, 3, 9, 15]), np.array([0, 12, 9, 2])
+    rows = (bags := BagStore.open(quarters / "work/bags.zarr", period=label)).read_rows(
+        0, bags.n_pix
+    )
+    at = [int(np.flatnonzero(rows.pixel == 16 * r + c)[0]) for r, c in zip(row, col, strict=True)]
+    xy = rows.coords[at]
+    number = [
+        bags.ids.index(f"A{area_of_pixel()[r, c]:02d}") for r, c in zip(row, col, strict=True)
+    ]
+
+    def rates(text: str) -> np.ndarray:
+        month = LIKE[QUARTERS.index(text)]
+        x = np.stack([elevation()[row, col], rain(month)[row, col]], axis=1)
+        columns = np.column_stack([x, number]) if model.at(time(text)).numbers_areas else x
+        return np.asarray(drawn.at(time(text)).rate(columns, xy))
+
+    own, other = rates(label), rates(year_before_or_after)
+    outbreak = [(own[:, k] > np.percentile(other[:, k], 75)).mean() for k in range(4)]
+    anomaly = np.median(own / other, axis=0)
+    np.testing.assert_allclose(_band(quarters / below / "outbreak.tif")[row, col], outbreak, 1e-6)
+    np.testing.assert_allclose(_band(quarters / below / "anomaly.tif")[row, col], anomaly, 1e-4)
+    cube = xr.open_zarr(quarters / "rates.zarr")
+    place = list(cube["period"].values).index(label)
+    for name in ("outbreak", "anomaly"):
+        there = _band(quarters / below / f"{name}.tif")
+        np.testing.assert_array_equal(cube[name].values[place], there)
+
+
+def test_an_area_of_one_pixel_has_what_its_pixel_has(quarters: Path) -> None:
+    table = pd.read_csv(quarters / "periods.csv")
+    one = table[table["id"] == "A00"].set_index("period")
+    assert (one["people"] < 1.5 * people()[0, 0]).all()
+    assert one["outbreak"].notna().tolist() == [True, True, False, False, True, True, True]
+    for label, below in (("2023-Q2", ""), ("2022-Q1", "periods/2022-Q1")):
+        p, ratio = (_band(quarters / below / f"{n}.tif")[0, 0] for n in ("outbreak", "anomaly"))
+        # Both have other draws: the error of a share, and of a quantile, of each.
+        error = np.sqrt(2 * p * (1 - p) / N_DRAW + 2 * 0.25 * 0.75 / N_DRAW)
+        assert abs(one.loc[label, "outbreak"] - p) < 4 * error
+        assert one.loc[label, "anomaly"] == pytest.approx(ratio, rel=0.15)
+        assert 0.02 < p < 0.98  # two years alike: neither is certain
