@@ -24,7 +24,8 @@ from geo.sources.repair import Repairs
 from geo.tables.registry import tables_kept
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
-from pipeline.config.schema import Config, path_key
+from pipeline.config.schema import Config, later_key, path_key
+from pipeline.config.years import told_people
 from pipeline.core.progress import Progress
 from pipeline.ingest.checked import suspicions_logged
 from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints
@@ -74,6 +75,8 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     series = config.series
     assert series is not None
     standing, moving = standing_print(context), config.moving()
+    if people := told_people(series):
+        progress.log(f"ingest: population: {people}")
     prints: dict[str, str] = {}
     with tables_kept():
         _write_standing(context, standing)
@@ -156,7 +159,7 @@ def moving_prints(
     each = {}
     for label in series.periods:
         own = config.at(label)
-        parts = {}
+        parts: dict[str, list[Any]] = {}
         for name in config.moving():
             section, at = _layers(own)[name], "" if label == config.period else f".{label}"
             file, described = (
@@ -169,6 +172,8 @@ def moving_prints(
             elif section.aggregate is not None:
                 file = cubes.of(own, name, file, described)
             parts[name] = [file, described]
+            if name == "population" and (later := own.later_people()) is not None:
+                parts[name] += [given.get(later_key(name + at), ""), later[1]]
         each[label] = fingerprint_value([standing, parts])
     cubes.write()
     return each
