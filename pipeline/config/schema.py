@@ -276,7 +276,7 @@ class Config(Section):
         """The places that an input may refer to; see `docs/security.md`."""
         source = self.source
         folder = (str(source.parent),) if isinstance(source, Path) else ()
-        listed = tuple(self.input_paths().values())
+        listed = (*self.input_paths().values(), *self.ahead_paths().values())
         return Trust.of((*folder, *self.storage.trusted), listed)
 
     def input_paths(self) -> dict[str, str]:
@@ -289,16 +289,9 @@ class Config(Section):
             paths |= self._people_paths("population")
         for name, covariate in self.covariates.items():
             paths[path_key(f"covariates.{name}", covariate)] = covariate.path
-        moving = self.moving()
-        for label in () if self.series is None or not moving else self.series.periods:
-            own = self if label == self.period else self.at(label)
-            for name in moving:
-                section = own.population if name == "population" else own.covariates[name]
-                key = name if name == "population" else f"covariates.{name}"
-                if name == "population" and label != self.period:
-                    paths |= own._people_paths(f"{key}.{label}")
-                elif section is not None and label != self.period:
-                    paths[path_key(f"{key}.{label}", section)] = section.path
+        if self.series is not None and self.moving():
+            for label in self.series.periods:
+                paths |= {} if label == self.period else self._moving_paths(label)
         paths["grid.like"] = self.grid.like
         for number, level in enumerate(self.output.areas):
             paths[f"output.areas.{number}.path"] = level.path
@@ -310,6 +303,24 @@ class Config(Section):
             for key in ("ca", "cert", "key"):
                 paths[f"compute.tls.{key}"] = getattr(self.compute.tls, key)
         return {key: path for key, path in paths.items() if path is not None}
+
+    def ahead_paths(self) -> dict[str, str]:
+        """Return the path of what moves in each forecast, by key: those that are there are read."""
+        series, found = self.series, dict[str, str | None]()
+        for label in () if series is None else series.following(self.output.forecast):
+            found |= self._moving_paths(label)
+        return {key: path for key, path in found.items() if path is not None}
+
+    def _moving_paths(self, label: str) -> dict[str, str | None]:
+        """Return the files of what moves in another period, by key."""
+        own, paths = self.at(label), dict[str, str | None]()
+        for name in self.moving():
+            if name == "population":
+                paths |= own._people_paths(f"{name}.{label}")
+            else:
+                section = own.covariates[name]
+                paths[path_key(f"covariates.{name}.{label}", section)] = section.path
+        return paths
 
     def _people_paths(self, head: str) -> dict[str, str | None]:
         """Return the files of the population of this period, by key."""

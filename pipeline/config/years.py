@@ -72,16 +72,22 @@ def no_people(config: Config) -> Problem | None:
     return Problem(document.place(key) if document.lines else dotted(key), found, remedy)
 
 
-def told_people(series: Series) -> str:
-    """Return which people the periods have whose year has no file; empty if each has its own."""
+def told_people(series: Series, n_ahead: int = 0) -> str:
+    """Return which people the periods have whose year has no file; empty if each has its own.
+
+    Parameters
+    ----------
+    series : Series
+    n_ahead : int
+        Periods after it that are told of, too.
+    """
     if not series.years:
         return ""
-    told = []
-    years = {label: series.calendar.first(int(series.time_of(label))).year
-             for label in series.periods}  # fmt: skip
+    told, labels = list[str](), (*series.periods, *series.following(n_ahead))
+    years = {label: series.calendar.first(int(series.time_of(label))).year for label in labels}
     lacking = [label for label, year in years.items() if year not in series.years]
-    for (before, later), labels in groupby(lacking, lambda label: series.people_years(label)[:2]):
-        own = sorted({years[label] for label in labels})
+    for (before, later), group in groupby(lacking, lambda label: series.people_years(label)[:2]):
+        own = sorted({years[label] for label in group})
         when = str(own[0]) if len(own) == 1 else f"{own[0]} to {own[-1]}"
         if before < later:
             told.append(f"{when} between the files of {before} and {later}")

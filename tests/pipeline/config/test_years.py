@@ -51,7 +51,9 @@ def test_beyond_the_ends_the_nearest_year_is_held() -> None:
         "2019 as in 2020, the first year with a file; 2021 between the files of 2020 and 2022; "
         "2023 to 2024 as in 2022, the last year with a file"
     )
-    assert told_people(series(tuple(range(2019, 2025)))) == ""
+    every = series(tuple(range(2019, 2025)))
+    assert told_people(every) == ""
+    assert told_people(every, 2) == "2025 as in 2024, the last year with a file"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_people_grow_between_the_years_that_have_a_file(
     write_raster(directory / "people_2023.tif", people())
     write_raster(directory / "people_2025.tif", people() * growth**2)
     assert main(["run", str(configured)]) == 0
-    told = [line for line in capsys.readouterr().err.splitlines() if "population" in line]
+    told = [line for line in capsys.readouterr().err.splitlines() if "ingest: population" in line]
     assert len(told) == 1
     assert told[0].endswith("ingest: population: 2024 between the files of 2023 and 2025")
     table = pd.read_csv(directory / "out/periods.csv")
@@ -103,3 +103,24 @@ def test_years_on_other_grids_are_one_line(
     assert len(told) == 1
     assert "people_2023.tif): has another grid than " in told[0]
     assert not (directory / "out/work/bags.zarr").exists()
+
+
+def test_people_alone_may_move_and_forecasts_have_those_of_their_months(configured: Path) -> None:
+    directory = configured.parent
+    lines = configured.read_text().splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.startswith("  rain:"))
+    configured.write_text(text, encoding="utf-8")
+    write_raster(directory / "people_2023.tif", people())
+    write_raster(directory / "people_2025.tif", 2.25 * people())
+    for stage in ("ingest", "fit", "predict"):
+        assert main([stage, str(configured), "--quiet"]) == 0
+    table = pd.read_csv(directory / "out/periods.csv")
+    for label, days in zip((*MONTHS[:3], "2024-04"), (198.5, 228.5, 258.5, 289.0), strict=True):
+        total = table.loc[table["period"] == label, "people"].sum()
+        assert total == pytest.approx(people().sum() * 1.5 ** (2 * days / 731), rel=1e-5)
+    known = json.loads((directory / "out/work/ahead/ahead.json").read_text())
+    assert known["2024-04"]["known"] == ["population"]
+    with rasterio.open(directory / "out/periods/2024-04/cases_mean.tif") as file:
+        cases = file.read(1).astype(np.float64).sum()
+    mean = table.loc[table["period"] == "2024-04", "mean"].sum()
+    assert cases == pytest.approx(mean, rel=1e-3)
