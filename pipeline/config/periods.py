@@ -179,17 +179,19 @@ def _encoding(where: dict[str, Any]) -> str | None:
     return given
 
 
-def period_files(path: str, base: Path, storage: Storage | None = None) -> list[tuple[str, str]]:
-    """List (period, path) of the files that match a path with ``{period}``."""
+def period_files(
+    path: str, base: Path, storage: Storage | None = None, mark: str = MARK
+) -> list[tuple[str, str]]:
+    """List (period, path) of the files that match a path with ``{period}``, or another mark."""
     remote = "://" in path
     full = path if remote else str(base / Path(path).expanduser())
-    before, _, after = full.partition(MARK)
-    if MARK in after:  # cases/{period}/cases_{period}.csv
-        inner = after.partition(MARK)[0]
+    before, _, after = full.partition(mark)
+    if mark in after:  # cases/{period}/cases_{period}.csv
+        inner = after.partition(mark)[0]
         below = inner.rpartition("/")[0]
         return [
-            (period, full.replace(MARK, period))
-            for period, _ in period_files(f"{before}{MARK}{below}", Path(), storage)
+            (period, full.replace(mark, period))
+            for period, _ in period_files(f"{before}{mark}{below}", Path(), storage, mark)
         ]
     if is_object_address(full):
         names = _object_names(before, after, storage or Storage())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pipeline.config.schema import Config, StorageSection
 from pipeline.config.secrets import check_secrets
 from pipeline.config.series import Series, series_of
 from pipeline.config.values import bare_variables
+from pipeline.config.years import no_people, years_of
 from pipeline.core.plugins import load_plugins
 from pipeline.storage.location import Location, Storage, is_remote
 
@@ -77,6 +79,7 @@ def read_config(
     if len(problems) > n_before:
         return None
     if series is not None:
+        series = replace(series, years=years_of(data, base, storage))
         data = series.of(data, series.periods[-1])
     elif has_periods(data) or period is not None or "period" in data:
         data = place_period(
@@ -148,7 +151,16 @@ def load_config(
 
 def missing_files(config: Config, problems: list[Problem]) -> None:
     """Append a problem for each missing local input of a configuration."""
-    reported = set()
+    reported: set[str] = set()
+    missing = no_people(config)
+    if missing is not None:
+        # One line, not one of each year.
+        problems.append(missing)
+        reported.update(
+            path
+            for name, path in config.input_paths().items()
+            if name.startswith("population.") or name == "grid.like"
+        )
     for name, path in config.input_paths().items():
         if path not in reported:  # grid.like mostly repeats another key
             reported.add(path)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
-    BeforeValidator,
     Field,
     PrivateAttr,
     ValidationInfo,
@@ -20,7 +19,7 @@ from pydantic import (
 
 from geo.core.calendar import Calendar
 from geo.core.trust import Trust
-from pipeline.config.base import Section, config_error, config_errors
+from pipeline.config.base import Section, config_errors
 from pipeline.config.check_schema import Check
 from pipeline.config.compute_schema import Compute
 from pipeline.config.derived_defaults import (
@@ -31,6 +30,7 @@ from pipeline.config.derived_defaults import (
     rate_per_one,
 )
 from pipeline.config.document import Document
+from pipeline.config.evaluate_schema import Evaluate
 from pipeline.config.input_schema import (
     Areas,
     Counts,
@@ -44,7 +44,6 @@ from pipeline.config.input_schema import (
 )
 from pipeline.config.model_schema import (
     WARM_KINDS,
-    AreaPixels,
     Fit,
     ModelSpec,
     ignored_fit_keys,
@@ -53,15 +52,10 @@ from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Up
 from pipeline.config.output_schema import Output
 from pipeline.config.series import Series, moves
 from pipeline.config.values import (
-    AtLeast1,
-    AtLeast2,
     InputPath,
-    Kilometres,
     Name,
     Number,
-    Seed,
     Whole,
-    whole_or,
 )
 from pipeline.config.windows import wrong_window
 from pipeline.responses.registry import response_of
@@ -100,68 +94,6 @@ class StorageSection(Section):
     def open(self) -> Storage:
         """Return the connection settings as a `Storage`."""
         return Storage(self.endpoint, self.retries, self.timeout, self.scratch or "")
-
-
-def _folds(value: Any) -> Any:
-    if isinstance(value, dict | FoldsFile):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 2:
-        return value
-    raise config_error(
-        remedy="give a whole number of at least 2, or a file: {path: ..., id: ..., fold: ...}"
-    )
-
-
-class Evaluate(Section):
-    """``evaluate``: cross-validation."""
-
-    folds: Annotated[AtLeast2 | FoldsFile, BeforeValidator(_folds)] = Field(
-        5, examples=[10], description="number of folds, or a file with the fold of each area"
-    )
-    schemes: tuple[Literal["area", "block"], ...] = Field(
-        ("area", "block"),
-        description="hold out areas at random, or in spatial blocks; [] for no cross-validation",
-    )
-    seed: Seed = Field(0, description="seed of the folds")
-    area_pixels: AreaPixels = Field(
-        "auto",
-        json_schema_extra={"unit": "pixels"},
-        examples=[1000],
-        description="pixels that represent an area in the folds' fits and in the scores of areas, "
-        "as fit.area_pixels",
-    )
-    start: Literal["auto", "cold", "warm"] = Field(
-        "auto",
-        description="start of the folds' fits: cold as the fit's own, warm at its optimum (by "
-        "mini-batches without what is known of the surface); auto follows the size",
-    )
-    epochs: Annotated[AtLeast1 | Literal["auto"], whole_or("auto", least=1)] = Field(
-        "auto",
-        examples=[60],
-        description="maximum number of epochs of a fold; auto: fit.max_epochs, warm 60",
-    )
-    leave_out: Literal["auto", "refit", "importance"] = Field(
-        "auto",
-        description="how areas and regions are left out: refit without each fold, or weigh the "
-        "draws of the posterior (PSIS; one area, or one region, at a time), with refits where "
-        "weights fail; auto: weights, where the model has them. A file of folds is always refitted",
-    )
-    buffer: Kilometres = Field(
-        0.0,
-        json_schema_extra={"unit": "km"},
-        examples=[50],
-        description="scheme block: km around a region whose areas are neither trained on nor "
-        "scored; auto: the learnt range",
-    )
-    calibration: Annotated[
-        AtLeast1 | Literal["auto", "none"], whole_or("auto", "none", least=1)
-    ] = Field(
-        "auto",
-        examples=[10],
-        description="refits to data simulated from the fitted map, which tell how many of the "
-        "true rates of pixels its intervals cover: their number, or none; auto: 2 in small "
-        "problems, 10 where gates.pixel_coverage reads them",
-    )
 
 
 def _work_locally(data: dict[str, Any]) -> None:
@@ -304,6 +236,18 @@ class Config(Section):
         update = {"output": self.output, "compute": self.compute, "fit": self.fit}
         return found.model_copy(update=update)
 
+    def later_people(self) -> tuple[Population, float] | None:
+        """Return the population of the later of two years, and the share of the way to it.
+
+        None where the population of the period is that of one file: see
+        :meth:`pipeline.config.series.Series.people_years`.
+        """
+        if self.series is None or self.period is None or not self.series.years:
+            return None
+        _, later, share = self.series.people_years(self.period)
+        other = self.at(self.series.within(later)).population if share else None
+        return None if other is None else (other, share)
+
     def moving(self) -> tuple[str, ...]:
         """Return the covariates that differ by period, and ``population`` where that does."""
         if self.series is None or self.document is None:
@@ -334,7 +278,7 @@ class Config(Section):
         """The places that an input may refer to; see `docs/security.md`."""
         source = self.source
         folder = (str(source.parent),) if isinstance(source, Path) else ()
-        listed = tuple(self.input_paths().values())
+        listed = (*self.input_paths().values(), *self.ahead_paths().values())
         return Trust.of((*folder, *self.storage.trusted), listed)
 
     def input_paths(self) -> dict[str, str]:
@@ -344,17 +288,12 @@ class Config(Section):
             f"{self.model.responses}.path": self.response.path,
         }
         if self.population is not None:
-            paths["population.path"] = self.population.path
+            paths |= self._people_paths("population")
         for name, covariate in self.covariates.items():
             paths[path_key(f"covariates.{name}", covariate)] = covariate.path
-        moving = self.moving()
-        for label in () if self.series is None or not moving else self.series.periods:
-            own = self if label == self.period else self.at(label)
-            for name in moving:
-                section = own.population if name == "population" else own.covariates[name]
-                key = name if name == "population" else f"covariates.{name}"
-                if section is not None and label != self.period:
-                    paths[path_key(f"{key}.{label}", section)] = section.path
+        if self.series is not None and self.moving():
+            for label in self.series.periods:
+                paths |= {} if label == self.period else self._moving_paths(label)
         paths["grid.like"] = self.grid.like
         for number, level in enumerate(self.output.areas):
             paths[f"output.areas.{number}.path"] = level.path
@@ -367,11 +306,40 @@ class Config(Section):
                 paths[f"compute.tls.{key}"] = getattr(self.compute.tls, key)
         return {key: path for key, path in paths.items() if path is not None}
 
+    def ahead_paths(self) -> dict[str, str]:
+        """Return the path of what moves in each forecast, by key: those that are there are read."""
+        series, found = self.series, dict[str, str | None]()
+        for label in () if series is None else series.following(self.output.forecast):
+            found |= self._moving_paths(label)
+        return {key: path for key, path in found.items() if path is not None}
+
+    def _moving_paths(self, label: str) -> dict[str, str | None]:
+        """Return the files of what moves in another period, by key."""
+        own, paths = self.at(label), dict[str, str | None]()
+        for name in self.moving():
+            if name == "population":
+                paths |= own._people_paths(f"{name}.{label}")
+            else:
+                section = own.covariates[name]
+                paths[path_key(f"covariates.{name}.{label}", section)] = section.path
+        return paths
+
+    def _people_paths(self, head: str) -> dict[str, str | None]:
+        """Return the files of the population of this period, by key."""
+        paths = {f"{head}.path": None if self.population is None else self.population.path}
+        later = self.later_people()
+        return paths if later is None else {**paths, later_key(head): later[0].path}
+
 
 def path_key(head: str, section: Covariate | Population) -> str:
     """Return the key of a layer's path in :meth:`Config.input_paths`."""
     is_table = isinstance(section, Covariate) and section.table is not None
     return f"{head}.{'table' if is_table else 'path'}"
+
+
+def later_key(head: str) -> str:
+    """Return the key of a population's later year in :meth:`Config.input_paths`."""
+    return f"{head}.later.path"
 
 
 def _wrong_responses(config: Config) -> Wrong | None:

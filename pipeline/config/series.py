@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pipeline.storage.location import Storage
 MOST = 2000  # periods: a step that is too short makes more
 EXAMPLE = date(2024, 3, 1)  # of labels, in messages
 MARKS = ("{period}", "{year}")
+MIDDLE = (7, 2)  # month and day of the middle of a year
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,16 @@ class Series:
         Numbers of the first and the last period.
     spelled : mapping of str to str
         How the counts write the periods that they have, by label.
+    years : tuple of int or None
+        That have a file of the population, by rising year: what is in ``{year}`` of its path. None
+        where the path has no ``{year}``, or lies where files cannot be listed.
     """
 
     calendar: Calendar
     first: int
     last: int
     spelled: Mapping[str, str] = field(default_factory=dict)
+    years: tuple[int, ...] | None = None
 
     @property
     def periods(self) -> tuple[str, ...]:
@@ -70,7 +75,37 @@ class Series:
 
     def until(self, label: str) -> Series:
         """Return the series that ends with a period."""
-        return Series(self.calendar, self.first, int(self.time_of(label)), self.spelled)
+        return replace(self, last=int(self.time_of(label)))
+
+    def within(self, year: int) -> str:
+        """Return the label of a period in the middle of a year."""
+        return self.calendar.label(self.calendar.of_day(date(year, *MIDDLE)))
+
+    def people_years(self, label: str) -> tuple[int, int, float]:
+        """Return the two years whose people make those of a period, and the share of the second.
+
+        A year that has a file has its people in all its periods. A year without one lies between
+        those around it: a file is taken as the people in the middle of its year. Before the first
+        and after the last it is that one, for how a single pixel grew is no forecast of it.
+
+        Raises
+        ------
+        ValueError
+            If there is no file of any year.
+        """
+        number, years = int(self.time_of(label)), self.years
+        if not years:
+            message = "no year has a file of the population"
+            raise ValueError(message)
+        first, after = self.calendar.first(number), self.calendar.first(number + 1)
+        before = [year for year in years if year <= first.year]
+        later = [year for year in years if year >= first.year]
+        if not before or not later or before[-1] == later[0]:
+            own = before[-1] if before else later[0]
+            return own, own, 0.0
+        start, stop = (date(year, *MIDDLE).toordinal() for year in (before[-1], later[0]))
+        middle = (first.toordinal() + after.toordinal()) / 2
+        return before[-1], later[0], (middle - start) / (stop - start)
 
     def of(self, data: Mapping[str, Any], label: str) -> dict[str, Any]:
         """Return a configuration's values with the marks of a period replaced.
@@ -86,7 +121,20 @@ class Series:
                 name: self._marked(section, number - lag_of(section))
                 for name, section in covariates.items()
             }
+        if isinstance(data.get("population"), Mapping):
+            found["population"] = self._people(data["population"], number)
+            if data.get("grid") is None and moves(data["population"].get("path")):
+                # The grid of all periods, whichever is the last: another would be another fit.
+                start = self._people(data["population"], self.first)
+                found["grid"] = {"like": start["path"]}
         return {**found, "period": label}
+
+    def _people(self, section: Mapping[str, Any], number: int) -> dict[str, Any]:
+        found: dict[str, Any] = self._marked(section, number)
+        if self.years:
+            year, _, _ = self.people_years(self.calendar.label(number))
+            found["path"] = section["path"].replace(MARKS[1], str(year))
+        return found
 
     def _marked(self, section: Any, number: int) -> Any:
         label = self.calendar.label(number)

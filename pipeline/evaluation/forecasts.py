@@ -111,9 +111,7 @@ def _from(
 ) -> list[np.ndarray]:
     """Return CRPS of the model, of last counts and of seasons, and what covers, of each count."""
     periods, n_draws = store.periods, config.output.draws
-    then = SeriesStore(
-        store.path, periods[: origin + 1], store.times[: origin + 1], store.season, foresees=False
-    )
+    then = SeriesStore(store.path, periods[: origin + 1], store.times[: origin + 1], store.season)
     past = known_until(model, times[origin])
     later = [float(times[origin + h]) for h in ahead]
     made: list[list[np.ndarray]] = [[] for _ in ahead]

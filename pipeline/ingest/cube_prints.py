@@ -73,11 +73,24 @@ class CubePrints:
             self._kept[key] = self._known.get(key) or self._read(config, name)
         return self._kept[key]
 
-    def write(self) -> None:
-        """Keep what is known; InputError if there were problems, one line for each cube."""
+    def try_of(
+        self, config: Config, name: str, file: str, described: Mapping[str, Any]
+    ) -> tuple[str, list[Problem]]:
+        """Return the fingerprint, or why there is none: of a period that may be missing."""
+        n_before = len(self.problems)
+        found = self.of(config, name, file, described)
+        problems = self.problems[n_before:]
+        del self.problems[n_before:]
+        return found, problems
+
+    def check(self) -> None:
+        """Raise InputError if there were problems, one line for each cube."""
         if self.problems:
             raise InputError(joined(self.problems))
-        write_json(self.path, self._kept)
+
+    def write(self) -> None:
+        """Keep what is known."""
+        write_json(self.path, {key: value for key, value in self._kept.items() if value})
 
     def _read(self, config: Config, name: str) -> str:
         covariates, population = open_layers(config, [name], self.problems)

@@ -8,7 +8,7 @@ remaining checks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import geopandas as gpd
 import numpy as np
@@ -16,11 +16,13 @@ import pandas as pd
 
 from geo.core.errors import GridError, InputError, Problem
 from geo.grids.grid import Bounds, Grid
+from geo.sources.between import BetweenSource
 from geo.sources.boundary import read_areas
 from geo.sources.raster_header import AS_IT_IS, BandChoice, RasterHeader, crs_text
 from geo.sources.registry import open_source
 from geo.sources.repair import Repairs
 from geo.sources.source import Source
+from pipeline.config.input_schema import Population
 from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.schema import Config
 from pipeline.ingest.extent import Extent
@@ -205,10 +207,29 @@ def open_layers(
             )
     population, spec = None, config.population
     if spec is not None and "population" in names:
-        source = open_source(spec.path, "population", problems, spec.choice, spec.header)
+        source = _people(config, spec, problems)
         if source is not None:
             population = Layer(f"population ({spec.path})", source, "sum", density=spec.density)
     return covariates, population
+
+
+def _people(config: Config, spec: Population, problems: list[Problem]) -> Source | None:
+    """Open the people of the configuration's period: of one file, or between those of two years."""
+    later = config.later_people()
+    each = [spec] if later is None else [spec, later[0]]
+    opened = [open_source(own.path, "population", problems, own.choice, own.header) for own in each]
+    sources = [source for source in opened if source is not None]
+    if len(sources) < len(each):
+        return None
+    if later is None:
+        return sources[0]
+    try:
+        return BetweenSource(sources[0], sources[1], later[1])
+    except InputError as error:
+        problems.extend(
+            replace(each, place=f"population ({each.place})") for each in error.problems
+        )
+        return None
 
 
 def _check_folds(config: Config, n_area: int, problems: list[Problem]) -> None:
@@ -332,6 +353,11 @@ def _grid(config: Config, extent: Extent | None, problems: list[Problem]) -> Gri
 def _declared(config: Config, path: str) -> tuple[BandChoice, RasterHeader]:
     """Return what another key says of the raster that gives the grid: its band, and its header."""
     keys = [*([config.population] if config.population else []), *config.covariates.values()]
+    series, document = config.series, config.document
+    if series is not None and document is not None and "population" in config.moving():
+        first = config.at(series.periods[0]).population
+        if first is not None and document.values.get("grid") is None:
+            keys, path = [first], first.path  # of any period, the grid is that of the first
     same = [key for key in keys if key.path == path]
     header = next((key.header for key in same if key.header.crs is not None), AS_IT_IS)
     # All bands of a file have its grid.

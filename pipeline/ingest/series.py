@@ -8,41 +8,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import geopandas as gpd
 import numpy as np
 import pandas as pd
-import zarr
 
 from geo.core.columns import AREA_ID
 from geo.core.errors import InputError, Problem, name_first
-from geo.grids.grid import Grid
 from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
 from geo.tables.registry import tables_kept
-from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
-from pipeline.config.schema import Config, path_key
+from pipeline.config.schema import Config, later_key, path_key
+from pipeline.config.years import told_people
 from pipeline.core.progress import Progress
+from pipeline.ingest.ahead import ahead_of, remove_ahead, write_ahead
 from pipeline.ingest.checked import suspicions_logged
 from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints
-from pipeline.ingest.inputs import Inputs, open_layers, with_tables
+from pipeline.ingest.inputs import Inputs
+from pipeline.ingest.layer_keys import described_of, head_of, layers_of
+from pipeline.ingest.moving import write_moving
 from pipeline.ingest.prepare import prepare, summary_of, write_store
 from pipeline.ingest.responses import read_responses
-from pipeline.ingest.table_layers import AreaTables, own_values, put_own
+from pipeline.ingest.table_layers import AreaTables
 from pipeline.responses.table import Columns
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.storage.local_commit import is_current, staged
-from pipeline.storage.location import Place
-from pipeline.storage.object_commit import zarr_at
 from pipeline.store import aligned_grid, bag_writer
-from pipeline.store.aligned_grid import InputLayers, open_aligned_grid, read_pixels
-from pipeline.store.aligned_grid import write_aligned_grid as align
 from pipeline.store.bag_store import BagStore
-from pipeline.store.period_store import write_period
 from pipeline.store.pixel_store import PixelStore
 from pipeline.store.responses import Responses, write_responses
 
@@ -74,17 +69,28 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     series = config.series
     assert series is not None
     standing, moving = standing_print(context), config.moving()
+    if people := told_people(series, config.output.forecast):
+        progress.log(f"ingest: population: {people}")
     prints: dict[str, str] = {}
     with tables_kept():
         _write_standing(context, standing)
         store = PixelStore(context.place("work/bags.zarr"))
         if moving:
             tables = AreaTables(_areas(config)) if _has_tables(config) else None
-            prints = moving_prints(context, store.grid, standing, tables)
+            if store.grid is None:
+                message = "a series has a grid once its pixels are written"
+                raise RuntimeError(message)
+            cubes = CubePrints(config.output.dir / CUBES_FILE, store.grid)
+            prints = moving_prints(context, cubes, standing, tables)
+            found = ahead_of(context, cubes, tables)
+            cubes.write()
             with progress.task("periods", len(prints)) as task:
                 for label, fingerprint in prints.items():
                     write_moving(context, store, label, fingerprint, tables)
                     task.advance(1)
+            write_ahead(context, store, found, [standing, prints], tables)
+        else:
+            remove_ahead(config)
         frame = read_all(config, store, moving, progress)
     averages = not config.response_kind.adds_up
     write_responses(store.data, frame, averages=averages, periods=series.periods)
@@ -111,7 +117,7 @@ def standing_print(context: StageContext) -> str:
     """Return the fingerprint of what stands still, by those of the stage's inputs."""
     config, given = context.config, context.inputs
     moving = config.moving()
-    files, heads = _files(given), tuple(f"{_head(name)}." for name in moving)
+    files, heads = _files(given), tuple(f"{head_of(name)}." for name in moving)
     of_moving = {key for key in files if key.startswith(heads)}
     sections = {"areas", "grid", "fit.seed", "output.mask"}
     still = {
@@ -122,21 +128,25 @@ def standing_print(context: StageContext) -> str:
         or (key in files - of_moving and not key.startswith(("counts.", "labels.")))
     }
     still["layers"] = fingerprint_value(
-        {name: _described(layer) for name, layer in _layers(config).items() if name not in moving}
+        {
+            name: described_of(layer)
+            for name, layer in layers_of(config).items()
+            if name not in moving
+        }
     )
     return fingerprint_value(still)
 
 
 def moving_prints(
-    context: StageContext, grid: Grid | None, standing: str, tables: AreaTables | None = None
+    context: StageContext, cubes: CubePrints, standing: str, tables: AreaTables | None = None
 ) -> dict[str, str]:
     """Return the fingerprint of what moves in each period, by label.
 
     Parameters
     ----------
     context : StageContext
-    grid : Grid or None
-        Of the run.
+    cubes : CubePrints
+        What is known of the values of cubes; more is added.
     standing : str
         Fingerprint of what stands still.
     tables : AreaTables, optional
@@ -149,19 +159,16 @@ def moving_prints(
     """
     config, given = context.config, context.inputs
     series = config.series
-    if series is None or grid is None:
-        message = "a series has a grid once its pixels are written"
-        raise RuntimeError(message)
-    cubes = CubePrints(config.output.dir / CUBES_FILE, grid)
+    assert series is not None
     each = {}
     for label in series.periods:
         own = config.at(label)
-        parts = {}
+        parts: dict[str, list[Any]] = {}
         for name in config.moving():
-            section, at = _layers(own)[name], "" if label == config.period else f".{label}"
+            section, at = layers_of(own)[name], "" if label == config.period else f".{label}"
             file, described = (
-                given.get(path_key(_head(name) + at, section), ""),
-                _described(section),
+                given.get(path_key(head_of(name) + at, section), ""),
+                described_of(section),
             )
             if tables is not None and name != "population" and section.table is not None:
                 values = tables.values(own, name, cubes.problems)
@@ -169,13 +176,11 @@ def moving_prints(
             elif section.aggregate is not None:
                 file = cubes.of(own, name, file, described)
             parts[name] = [file, described]
+            if name == "population" and (later := own.later_people()) is not None:
+                parts[name] += [given.get(later_key(name + at), ""), later[1]]
         each[label] = fingerprint_value([standing, parts])
-    cubes.write()
+    cubes.check()
     return each
-
-
-def _head(name: str) -> str:
-    return name if name == "population" else f"covariates.{name}"
 
 
 def _files(given: Mapping[str, str]) -> set[str]:
@@ -184,16 +189,6 @@ def _files(given: Mapping[str, str]) -> set[str]:
 
 def _has_tables(config: Config) -> bool:
     return any(each.table is not None for each in config.covariates.values())
-
-
-def _layers(config: Config) -> dict[str, Any]:
-    people = {} if config.population is None else {"population": config.population}
-    return {**config.covariates, **people}
-
-
-def _described(section: Any) -> dict[str, Any]:
-    found: dict[str, Any] = section.model_dump(mode="json", exclude={"path", "table"})
-    return found
 
 
 def _write_standing(context: StageContext, fingerprint: str) -> None:
@@ -247,154 +242,6 @@ def _each_period(
         found[label] = read_responses(config.at(label), areas, Repairs(), own)
         problems.extend(each for each in own if each not in problems)
     return found
-
-
-def write_moving(
-    context: StageContext,
-    store: PixelStore,
-    label: str,
-    fingerprint: str,
-    tables: AreaTables | None = None,
-) -> None:
-    """Write the grid and the pixels of what moves in a period, unless they are as before.
-
-    Parameters
-    ----------
-    context : StageContext
-    store : PixelStore
-        What stands still.
-    label : str
-    fingerprint : str
-    tables : AreaTables, optional
-        Of covariates that are tables.
-
-    Raises
-    ------
-    InputError
-        If a layer cannot be read, or has no value in any area.
-    """
-    place = context.place(f"work/periods/{label}/grid.zarr")
-    kind, version = aligned_grid.FORMAT, aligned_grid.VERSION
-    if label in store.periods and is_current(place, kind, version, fingerprint):
-        return
-    config = context.config
-    own, moving, problems = config.at(label), config.moving(), list[Problem]()
-    covariates, population = open_layers(own, moving, problems)
-    grid = store.grid
-    own_of: dict[int, np.ndarray] = {}
-    if tables is not None and grid is not None:
-        covariates = with_tables(own, moving, grid, tables, covariates, problems)
-        own_of = own_values(covariates, pd.Index(tables.ids).get_indexer(list(store.ids)))
-    if problems or grid is None:
-        raise InputError(problems)
-    names = tuple(covariates)
-    with staged(place, kind, version, fingerprint) as staging:
-        layers = InputLayers(covariates, population)
-        written = align(staging, grid, layers, None, everywhere=True, workers=n_thread(config))
-        problems = [replace(each, place=f"{each.place}, {label}") for each in written.problems]
-        problems += [
-            Problem(f"{layer.place}, {label}", "has no value on the grid", "check the file")
-            for name, layer in covariates.items()
-            if written.ranges[name].n_value == 0 and not written.problems
-        ]
-        if problems:
-            raise InputError(problems)
-        group = zarr.open_group(zarr_at(staging), mode="r+")
-        group.attrs["has_population"] = population is not None
-        standing, people = context.place("work/grid.zarr"), population is not None
-        rows = MovingPixels(store, group, standing, people, own_of)
-        units = [layer.source.describe().unit for layer in covariates.values()]
-        write_period(
-            store,
-            label,
-            names,
-            units,
-            rows,
-            has_weight=True,
-            workers=n_thread(config),
-            fingerprint=fingerprint,
-        )
-    _log_gaps(rows, label, context.progress)
-
-
-class MovingPixels:
-    """Reads what moves at the pixels of areas, from a period's aligned grid.
-
-    Parameters
-    ----------
-    store : PixelStore
-    moving : zarr group
-        Of the period.
-    standing : Place
-        The grid of what stands still.
-    has_population : bool
-        Whether people move.
-    own : mapping of int to (n_bag,) array, optional
-        Values of the store's areas, by number of the covariate: see
-        :func:`pipeline.ingest.table_layers.own_values`.
-
-    Attributes
-    ----------
-    n_gap : int
-        Pixels that lack a covariate in the period: they have no weight there.
-    """
-
-    def __init__(
-        self,
-        store: PixelStore,
-        moving: Any,
-        standing: Place,
-        has_population: bool,
-        own: Mapping[int, np.ndarray] | None = None,
-    ) -> None:
-        self._own = own or {}
-        self._store, self._moving, self._people = store, moving, has_population
-        self._standing = open_aligned_grid(standing)
-        self._n_col = int(self._standing["population"].shape[1])
-        self.n_gap = 0
-
-    def __call__(
-        self, bag: np.ndarray, start: np.ndarray, stop: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """See :data:`pipeline.store.period_store.MovingRows`."""
-        first = self._store.offsets[bag]
-        pieces = [
-            self._store.rows(int(a), int(b))
-            for a, b in zip(first + start, first + stop, strict=True)
-        ]
-        pixel = np.concatenate([each.pixel for each in pieces])
-        weight = np.concatenate([each.weight for each in pieces]).astype(np.float64)
-        x, people = read_pixels(self._moving, pixel, self._n_col)
-        x = put_own(x, self._own, bag, stop - start)
-        if self._people:
-            _, before = read_pixels(self._standing, pixel, self._n_col)
-            people = np.where(people > 0, people, 0.0)
-            weight = np.divide(weight * people, before, out=np.zeros_like(weight), where=before > 0)
-        known = np.isfinite(x).all(axis=1)
-        self.n_gap += int((~known).sum())
-        if not known.all():
-            weight[~known] = 0.0
-            # The mean of its area: a value that moves no scaling of the covariates.
-            cuts = np.cumsum([0, *(stop - start)])
-            for a, b in pairwise(cuts.tolist()):
-                x[a:b] = _filled(x[a:b])
-        return x, weight
-
-
-def _filled(x: np.ndarray) -> np.ndarray:
-    known = np.isfinite(x)
-    total, n = np.where(known, x, 0.0).sum(axis=0), known.sum(axis=0)
-    mean = np.divide(total, n, out=np.zeros(x.shape[1]), where=n > 0)
-    found: np.ndarray = np.where(known, x, mean.astype(x.dtype))
-    return found
-
-
-def _log_gaps(rows: MovingPixels, label: str, progress: Progress) -> None:
-    if rows.n_gap:
-        progress.log(
-            f"ingest: {label}: {rows.n_gap:,} pixels of areas lack a covariate that moves, and "
-            "count nobody in this period"
-        )
 
 
 def _areas(config: Config) -> gpd.GeoDataFrame:

@@ -83,7 +83,7 @@ class AreaTables:
             return None
         spec = config.covariates[name]
         source = AreaSource(
-            spec.path, grid, self._owners_on(grid), values, spec.value or name, spec.units or ""
+            spec.path, grid, self.owners_on(grid), values, spec.value or name, spec.units or ""
         )
         return Layer(f"covariates.{name} ({spec.path})", source, "nearest", spec.transform)
 
@@ -132,7 +132,8 @@ class AreaTables:
             return None
         return values
 
-    def _owners_on(self, grid: Grid) -> Owners:
+    def owners_on(self, grid: Grid) -> Owners:
+        """Return the area of each pixel of a grid."""
         if grid not in self._owners:
             usable = np.flatnonzero(measurable(self._areas))
             members = membership(reproject(self._areas.geometry.iloc[usable], grid), grid)

@@ -21,6 +21,7 @@ from pipeline.config.schema import Config
 from pipeline.config.size_defaults import SECTIONS
 from pipeline.config.windows import Window
 from pipeline.levels.levels import grid_of
+from pipeline.prediction.ahead import told_ahead
 from pipeline.prediction.cube import Cube
 from pipeline.prediction.one_map import MadeMap, MapInputs, make_map
 from pipeline.prediction.period_table import draw_periods, shares, tabulate_periods
@@ -42,7 +43,7 @@ from pipeline.products.tags import run_tags
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
-from pipeline.training.series import as_asked, open_series, sized_series, stand_in
+from pipeline.training.series import as_asked, open_series, read_ahead, sized_series, stand_in
 
 IN_CUBE = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "cases_mean")
 
@@ -86,6 +87,8 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     config = sized_series(context.config, store)
     model: Any = models.load(Path(config.output.dir) / "work" / "model")
     ahead = series.following(config.output.forecast)
+    if told := told_ahead(read_ahead(config), config.moving(), ahead):
+        context.progress.log(f"predict: forecasts: {told}")
     windows = wanted_windows(config, context.progress)
     table, of_windows = _table(context, config, store, model, ahead, windows)
     fitted = context.record.get("fit", {}).get("summary", {})
@@ -158,9 +161,11 @@ def wanted_periods(config: Config) -> list[str]:
 
 
 def moving_grids(context: StageContext, store: SeriesStore, label: str, time: float) -> list[Place]:
-    """Return the aligned grids of what moves in a period; of a forecast, those of its season."""
+    """Return the aligned grids of what moves in a period; of a forecast, its own or others'."""
     if not store.pixels.periods:
         return []
+    if label in store.ahead:
+        return [store.ahead[label].grid]
     own = store.like(label, time) or (label,)
     return [context.place(f"work/{PERIODS}/{each}/grid.zarr") for each in own]
 

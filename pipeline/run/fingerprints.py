@@ -25,13 +25,15 @@ class Fingerprints:
     def __init__(self, config: Config) -> None:
         self.directory = config.output.dir
         self.storage = config.storage.open()
-        self._paths = config.input_paths()
+        self._paths, self._ahead = config.input_paths(), config.ahead_paths()
         self._trust = config.trust
         self._inputs: dict[str, str] = {}  # by path: several keys may name one file
         self._outputs: dict[str, str] = {}
 
     def inputs(self, sections: Sequence[str] | None = None) -> dict[str, str]:
         """Fingerprint the input files of some sections of the configuration, or of all.
+
+        Of what moves in forecasts, those that are there.
 
         Returns
         -------
@@ -40,14 +42,18 @@ class Fingerprints:
         """
         chosen = {
             key: path
-            for key, path in self._paths.items()
+            for key, path in {**self._ahead, **self._paths}.items()
             if sections is None or key.split(".")[0] in sections
         }
         with trusting(self._trust):
             for path in chosen.values():
                 if path not in self._inputs:
                     self._inputs[path] = fingerprint_file(path, self.storage)
-        return {key: self._inputs[path] for key, path in chosen.items()}
+        return {
+            key: self._inputs[path]
+            for key, path in chosen.items()
+            if key in self._paths or self._inputs[path] != "absent"
+        }
 
     def output(self, name: str) -> str:
         """Fingerprint an output, by its path in the output directory."""

@@ -97,7 +97,7 @@ class Stage:
 _BAGS, _CUBE, _MODEL = "work/bags.zarr", "work/grid.zarr", "work/model"
 _BALANCE = "work/balance.json"
 _SUPPORT = "work/support.json"
-_SERIES = "work/series.json"
+_SERIES, _AHEAD = "work/series.json", "work/ahead"
 
 #: Key of what the likelihood says of a response: whether it is a count, or a value, and its range.
 RESPONSE = "model.likelihood (response)"
@@ -130,12 +130,13 @@ STAGES = {
                 "grid",
                 "fit.seed",
                 "output.mask",
+                "output.forecast",
                 RESPONSE,
             ),
             files=("areas", "counts", "labels", "population", "covariates", "grid"),
             needs=(),
             leaves=(_CUBE, _BAGS),
-            may_leave=(_SERIES,),
+            may_leave=(_SERIES, _AHEAD),
         ),
         Stage(
             "fit",
@@ -162,7 +163,7 @@ STAGES = {
             ),
             files=("areas", "population", "output"),
             needs=(_CUBE, _BAGS, _MODEL),
-            may_need=(_SERIES,),
+            may_need=(_SERIES, _AHEAD),
             leaves=(_BALANCE,),
             may_leave=(_SUPPORT, "periods", "windows", "rates.zarr"),
         ),

@@ -22,6 +22,7 @@ from pipeline.store.earlier_store import earlier_responses
 from pipeline.store.moments import scaling_of
 from pipeline.store.pixel_store import CACHE_MB, PixelStore
 from pipeline.store.responses import Responses, last_weights, read_responses, responses_of
+from pipeline.store.stand_ins import Ahead
 
 if TYPE_CHECKING:
     from geo.grids.grid import Grid
@@ -50,6 +51,8 @@ class StoreReference:
         Whether the numbers are the last column of the inputs.
     like : tuple of str
         Periods whose mean stands for what moves in the period.
+    ahead : Ahead or None
+        What is known of a period after the series.
     """
 
     path: Place
@@ -61,10 +64,11 @@ class StoreReference:
     numbers: np.ndarray | None = None
     in_inputs: bool = True
     like: tuple[str, ...] = ()
+    ahead: Ahead | None = None
 
     def open(self) -> BagStore:
         """Open the store."""
-        pixels = PixelStore(self.path, self.cache_mb, self.period, self.like)
+        pixels = PixelStore(self.path, self.cache_mb, self.period, self.like, self.ahead)
         responses = self.responses
         if responses is None:
             responses = read_pixel_responses(pixels, self.period)
@@ -148,6 +152,7 @@ class BagStore:
         like: Sequence[str] = (),
         cache_mb: float = CACHE_MB,
         before: Sequence[str] = (),
+        ahead: Ahead | None = None,
     ) -> BagStore:
         """Open the pixels of a period of which no response is known.
 
@@ -161,9 +166,11 @@ class BagStore:
             known of the period's own.
         before : sequence of str
             Periods whose last exposure of each area holds, where exposures are given.
+        ahead : Ahead, optional
+            What is known of the period's own.
         """
         place = place_of(path)
-        pixels = PixelStore(place, cache_mb, period, like)
+        pixels = PixelStore(place, cache_mb, period, like, ahead)
         frame, about = read_responses(pixels.data)
         unknown = np.full(pixels.n_bag, np.nan)
         none = Responses(
@@ -174,7 +181,9 @@ class BagStore:
             averaged=bool(about["averages"]),
             fingerprint=pixels.fingerprint,
         )
-        reference = StoreReference(pixels.path, cache_mb, period, responses=none, like=tuple(like))
+        reference = StoreReference(
+            pixels.path, cache_mb, period, responses=none, like=tuple(like), ahead=ahead
+        )
         return cls.joined(pixels, none, reference)
 
     @staticmethod

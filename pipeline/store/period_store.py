@@ -16,6 +16,7 @@ import zarr
 from pipeline.core.errors import StoreInputError
 from pipeline.core.threads import run_tasks
 from pipeline.storage.local_commit import staged
+from pipeline.storage.location import Place
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.bag_writer import (
     PERIODS,
@@ -43,6 +44,7 @@ def write_period(
     has_weight: bool = False,
     workers: int | None = None,
     fingerprint: str = "",
+    place: Place | None = None,
 ) -> None:
     """Write the covariates, and the weights, of one period; it appears when complete.
 
@@ -60,6 +62,8 @@ def write_period(
         Threads; the result does not depend on it.
     fingerprint : str
         Of what it is made of.
+    place : Place, optional
+        Where, for a period after the series: another place than the store's.
 
     Raises
     ------
@@ -67,7 +71,11 @@ def write_period(
         If values are not finite or shapes disagree, or a covariate is in the store already.
     """
     known = [name for name in covariates if name in store.attrs["covariates"]]
-    if not covariates or known or not period.replace("-", "").replace("_", "").isalnum():
+    if (
+        not (covariates or has_weight)
+        or known
+        or not period.replace("-", "").replace("_", "").isalnum()
+    ):
         found = (
             f"period {period!r} with the covariates {', '.join(covariates)}: give a label of "
             "letters, digits, - and _, and covariates that the store does not have"
@@ -77,10 +85,10 @@ def write_period(
     stored = StoredOrder(np.arange(store.n_bag), store.offsets)
     n_feat = len(covariates)
     with staged(
-        store.data / PERIODS / period, PERIOD_FORMAT, PERIOD_VERSION, store.fingerprint
+        place or store.data / PERIODS / period, PERIOD_FORMAT, PERIOD_VERSION, store.fingerprint
     ) as staging:
         group = zarr.create_group(zarr_at(staging), zarr_format=3)
-        names = ("x", "weight") if has_weight else ("x",)
+        names = (*(["x"] if covariates else []), *(["weight"] if has_weight else []))
         unit = str(store.attrs.get("weight_unit", "people"))
         arrays = {
             name: new_pixel_array(
@@ -98,7 +106,8 @@ def write_period(
             if has_weight and (weight is None or not (np.isfinite(weight) & (weight >= 0)).all()):
                 found = f"weight of period {period} is missing, negative or not finite"
                 raise StoreInputError(found)
-            arrays["x"][start:stop] = x
+            if covariates:
+                arrays["x"][start:stop] = x
             if has_weight:
                 arrays["weight"][start:stop] = weight
             cuts = np.concatenate([[0], np.cumsum(end - begin)])
@@ -108,7 +117,8 @@ def write_period(
 
         parts: Any = run_tasks(write, shard_ranges(store.n_pix, shard), workers)
         weight, moments = merge_pieces(parts, store.n_bag, n_feat)
-        write_tables(group, unit, moments=moments, **({"bag_weight": weight} if has_weight else {}))
+        tables = {"moments": moments} if covariates else {}
+        write_tables(group, unit, **tables, **({"bag_weight": weight} if has_weight else {}))
         group.attrs.update(
             {
                 "format": PERIOD_FORMAT,

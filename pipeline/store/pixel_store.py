@@ -10,7 +10,6 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +22,7 @@ from pipeline.storage.local_commit import read_marker
 from pipeline.storage.location import Location, Place, StorageError
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.bag_writer import FORMAT, PERIODS, READABLE, PixelRows
+from pipeline.store.stand_ins import Ahead, JoinedGroup, MeanGroup
 
 CACHE_MB = 256
 _AGAIN = "delete the store and ingest again"
@@ -31,48 +31,6 @@ PERIOD_FORMAT, PERIOD_VERSION = "disagg-period", 1
 #: Arrays of a period: those that are joined to the store's, or take their place.
 PERIOD_ARRAYS = ("x", "moments", "weight", "bag_weight")
 _TABLES = ("offsets", "block_offsets", "bag_weight", "moments", "id_bytes", "id_offsets")
-
-
-@dataclass(frozen=True)
-class MeanArray:
-    """The mean of arrays of the same shape, read piece by piece."""
-
-    parts: Sequence[Any]
-
-    def __getitem__(self, key: slice) -> np.ndarray:
-        """Read a piece of all, and return its mean."""
-        pieces = [np.asarray(part[key]) for part in self.parts]
-        return np.mean(pieces, axis=0, dtype=np.float64).astype(pieces[0].dtype)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of each."""
-        return tuple(self.parts[0].shape)
-
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        """Of each."""
-        return tuple(self.parts[0].chunks)
-
-
-@dataclass(frozen=True)
-class MeanGroup:
-    """Groups of the same arrays, as one group of their means."""
-
-    parts: Sequence[zarr.Group]
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """Those of the first."""
-        return dict(self.parts[0].attrs)
-
-    def __contains__(self, name: str) -> bool:
-        """Whether an array is in each."""
-        return all(name in part for part in self.parts)
-
-    def __getitem__(self, name: str) -> MeanArray:
-        """Return the mean of the arrays of a name."""
-        return MeanArray([part[name] for part in self.parts])
 
 
 class PixelStore:
@@ -91,6 +49,8 @@ class PixelStore:
         Period of the covariates and weights that move; without it, those that stand still alone.
     like : sequence of str
         Periods whose mean stands for what moves in that period: of a forecast, the same season.
+    ahead : Ahead, optional
+        What is known of a period after the series. Without ``like`` it stands whole.
 
     Raises
     ------
@@ -125,6 +85,7 @@ class PixelStore:
         cache_mb: float = CACHE_MB,
         period: str | None = None,
         like: Sequence[str] = (),
+        ahead: Ahead | None = None,
     ) -> None:
         self.path, self.cache_mb, self.period = path, cache_mb, period
         marker = read_marker(path, FORMAT, READABLE)
@@ -137,8 +98,13 @@ class PixelStore:
             name: [self.group[name]] for name in ("x", "weight", "coords", "pixel", *_TABLES)
         }
         if period is not None and self.periods:
-            each = [self._open_period(own) for own in like or (period,)]
+            named = like if like or ahead is not None else (period,)
+            each = [self._open_period(own) for own in named]
             moving: Any = each[0] if len(each) == 1 else MeanGroup(each)
+            if ahead is not None:
+                own = self._open_moving(ahead.pixels)
+                moving = JoinedGroup(moving, own, ahead.known) if each else own
+                each.append(own)
             about: dict[str, Any] = dict(moving.attrs)
             self.moving = ",".join(str(own.attrs.get("fingerprint", "")) for own in each)
             covariates += about["covariates"]
@@ -171,6 +137,9 @@ class PixelStore:
         if period not in there:
             found = f"{self.path}: nothing is known of period {period}, but of {', '.join(there)}"
             raise StoreError(found)
+        return self._open_moving(place)
+
+    def _open_moving(self, place: Place) -> zarr.Group:
         marker = read_marker(place, PERIOD_FORMAT, PERIOD_VERSION)
         if marker.fingerprint != self.fingerprint:
             found = f"{place}: of other pixels than the store's; ingest this period again"

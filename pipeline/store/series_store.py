@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +13,7 @@ from pipeline.storage.object_commit import place_of
 from pipeline.store.bag_store import BagStore
 from pipeline.store.pixel_store import PixelStore
 from pipeline.store.series_source import SeriesSource
+from pipeline.store.stand_ins import Ahead
 from pipeline.store.thinning import thinned_store
 
 CACHE_MB = 32.0  # of decoded pixels, a period
@@ -32,8 +33,8 @@ class SeriesStore:
         Of the periods, in steps.
     season : float, optional
         Steps of a season; without it a forecast's covariates are those of the last period.
-    foresees : bool
-        Whether what moves in a later period is used where it is there.
+    ahead : mapping of str to Ahead, optional
+        Later periods of which something that moves is known, by label.
 
     Attributes
     ----------
@@ -47,11 +48,10 @@ class SeriesStore:
         periods: Sequence[str],
         times: Sequence[float],
         season: float | None = None,
-        *,
-        foresees: bool = True,
+        ahead: Mapping[str, Ahead] | None = None,
     ) -> None:
         self.path, self.periods, self.times = place_of(path), tuple(periods), tuple(times)
-        self.season, self._foresees = season, foresees
+        self.season, self.ahead = season, dict(ahead or {})
         self._open: dict[tuple[str, tuple[str, ...]], BagStore] = {}
 
     @cached_property
@@ -87,19 +87,24 @@ class SeriesStore:
             if period in self.periods:
                 self._open[key] = BagStore.open(self.path, CACHE_MB, period)
             else:
-                self._open[key] = BagStore.ahead(self.path, period, like, CACHE_MB, self.periods)
+                self._open[key] = BagStore.ahead(
+                    self.path, period, like, CACHE_MB, self.periods, self.ahead.get(period)
+                )
         return self._open[key]
 
     def like(self, period: str, time: float | None = None) -> tuple[str, ...]:
         """Return the periods whose mean stands for what moves in a period; none if it is known.
 
-        Those of the same season, where there is one of a whole season before; else the last.
+        Those of the same season, where there is one of a whole season before; else the last. None
+        either where some of it is known: its own store has the mean in place of the rest.
         """
+        if period in self.ahead:
+            return ()
         found = self._of_season(period, time, 0.5)
         return found if found is not None else self._known[-1:]
 
     def candidates(self, period: str, time: float | None = None) -> tuple[str, ...]:
-        """Return the periods each of which may stand for what moves in one; none if it is known.
+        """Return the periods each of which may stand for what moves in one; none if all is known.
 
         Those of the same season, a month earlier to a month later, where there are any; else all:
         what is not known of a covariate is what it was at these times.
@@ -115,8 +120,9 @@ class SeriesStore:
         return tuple(own for own in self.periods if own in there)
 
     def _is_known(self, period: str) -> bool:
-        own = period in self.pixels.periods and (self._foresees or period in self.periods)
-        return own or not self._known
+        own = self.ahead.get(period)
+        whole = period in self._known if own is None else own.whole
+        return whole or not self._known
 
     def _of_season(self, period: str, time: float | None, near: float) -> tuple[str, ...] | None:
         """Return the known periods of a season, so many steps near; None if there is none."""

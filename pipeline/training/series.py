@@ -16,6 +16,7 @@ from pipeline.config.schema import Config
 from pipeline.config.size_defaults import sized
 from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
+from pipeline.store.stand_ins import AHEAD, AHEAD_FILE, Ahead
 
 #: What ingest leaves for others to know what has changed, in the output directory.
 SERIES_FILE = "work/series.json"
@@ -29,12 +30,26 @@ def read_series(config: Config) -> dict[str, Any]:
     return dict(json.loads(text))
 
 
+def read_ahead(config: Config) -> dict[str, Any]:
+    """Return what ingest knows of the forecasts, by label; empty where nothing moves."""
+    try:
+        text = (config.output.dir / AHEAD_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    return dict(json.loads(text))
+
+
 def open_series(context: StageContext) -> SeriesStore:
-    """Open the stores of the periods of a configuration with ``time``."""
+    """Open the stores of the periods of a configuration with ``time``, and of its forecasts."""
     series = context.config.series
     assert series is not None
     place = context.place("work/bags.zarr")
-    return SeriesStore(place, series.periods, series.times, series.season_length)
+    ahead = {
+        label: Ahead(context.place(f"{AHEAD}/{label}"), tuple(found["known"]), not found["lacking"])
+        for label, found in read_ahead(context.config).items()
+        if found["known"] and label not in series.periods
+    }
+    return SeriesStore(place, series.periods, series.times, series.season_length, ahead)
 
 
 def as_asked(store: BagStore, ids: Sequence[str], model: Any) -> BagStore:

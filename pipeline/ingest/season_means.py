@@ -1,0 +1,115 @@
+"""What stands for a layer of a period that is not known: its mean over other periods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from geo.grids.grid import Grid, Tile
+from geo.sources.align import TRANSFORMS
+from geo.sources.area_source import AreaSource
+from geo.sources.source import Band, Description, Source
+from pipeline.config.context import StageContext
+from pipeline.ingest.table_layers import AreaTables
+from pipeline.store.aligned_grid import Layer, open_aligned_grid, read_part
+from pipeline.store.pixel_store import PixelStore
+
+
+class SeasonMeans:
+    """The layers of some periods of a series, as layers of their means.
+
+    Parameters
+    ----------
+    context : StageContext
+    store : PixelStore
+    like : sequence of str
+        The periods, which are written.
+    tables : AreaTables, optional
+        Of covariates that are tables.
+    """
+
+    def __init__(
+        self,
+        context: StageContext,
+        store: PixelStore,
+        like: Sequence[str],
+        tables: AreaTables | None,
+    ) -> None:
+        assert store.grid is not None
+        self._config, self._grid, self._tables = context.config, store.grid, tables
+        self._like = tuple(like)
+        places = [context.place(f"work/periods/{label}/grid.zarr") for label in like]
+        self._groups = [open_aligned_grid(place) for place in places]
+        first = PixelStore(store.path, period=self._like[0])
+        self._units = dict(zip(first.covariates, first.units, strict=True))
+
+    def covariate(self, name: str) -> Layer:
+        """Return the mean of a covariate: of its values as the model reads them."""
+        place, spec = f"covariates.{name}", self._config.covariates[name]
+        if self._tables is not None and spec.table is not None:
+            transform = TRANSFORMS[spec.transform]
+            each = [self._tables.values(self._config.at(own), name, []) for own in self._like]
+            mean = np.mean([transform(values) for values in each if values is not None], axis=0)
+            owners = self._tables.owners_on(self._grid)
+            unit = self._units[name]
+            source: Source = AreaSource(spec.path, self._grid, owners, mean, name, unit)
+            return Layer(place, source, "nearest")
+        band = list(self._groups[0].attrs["covariates"]).index(name)
+        source = MeanSource(place, self._grid, self._groups, "covariates", band, self._units[name])
+        return Layer(place, source, "nearest")
+
+    def population(self) -> Layer:
+        """Return the mean of the people."""
+        source = MeanSource("population", self._grid, self._groups, "population")
+        return Layer("population", source, "sum")
+
+
+class MeanSource(Source):
+    """The mean of an array of aligned grids, where any has a value.
+
+    Parameters
+    ----------
+    path : str
+        For messages.
+    grid : Grid
+        Of all.
+    groups : sequence of zarr group
+    name : str
+        Of the array.
+    band : int, optional
+        Of the array's first axis.
+    unit : str
+    """
+
+    def __init__(
+        self,
+        path: str,
+        grid: Grid,
+        groups: Sequence[Any],
+        name: str,
+        band: int | None = None,
+        unit: str = "",
+    ) -> None:
+        self.path, self._groups, self._name = path, tuple(groups), name
+        self._first = () if band is None else (slice(band, band + 1),)
+        self._about = Description(
+            grid.crs, grid.transform, grid.shape, bands=(Band(1, name),), unit=unit
+        )
+        self._whole = grid.whole
+
+    def describe(self) -> Description:
+        """Return what the grid says."""
+        return self._about
+
+    def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
+        """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""
+        self.band_of(time)
+        part = (*self._first, *(window or self._whole).slices)
+        each = np.stack([read_part(group, self._name, *part) for group in self._groups])
+        values = each.astype(np.float64)[:, 0] if self._first else each.astype(np.float64)
+        known = np.isfinite(values)
+        found = np.full(values.shape[1:], np.nan)
+        total = np.where(known, values, 0.0).sum(axis=0)
+        return np.divide(total, known.sum(axis=0), out=found, where=known.any(axis=0))
