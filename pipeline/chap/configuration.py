@@ -93,10 +93,10 @@ def read_settings(path: Path | None) -> Settings:
 
 
 def _lags(path: Path, said: Any) -> tuple[int, ...] | None:
-    if said is None:
+    if said is None or said == []:  # of the step
         return None
     lags = said if isinstance(said, list) else [said]
-    if not lags or not all(isinstance(each, int) and 0 <= each <= 104 for each in lags):
+    if not all(isinstance(each, int) and 0 <= each <= 104 for each in lags):
         place = f"{path}: {_OPTIONS}.lags"
         raise InputError(Problem(place, f"{said!r}", "give steps from 0 to 104, as [1, 2, 3]"))
     return tuple(lags)

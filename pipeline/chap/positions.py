@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,8 +39,8 @@ def read_positions(path: Path, locations: list[str]) -> np.ndarray:
     try:
         features = json.loads(path.read_text(encoding="utf-8"))["features"]
         ids = [str(each.get("id", each.get("properties", {}).get("id"))) for each in features]
-        polygons = [shape(each["geometry"]) for each in features]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        polygons = [shape(_flat(each["geometry"])) for each in features]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         found = "does not exist" if not path.exists() else f"is not read: {one_line(error)}"
         remedy = "give a GeoJSON FeatureCollection of polygons"
         raise InputError(Problem(str(path), found, remedy)) from error
@@ -56,3 +57,12 @@ def read_positions(path: Path, locations: list[str]) -> np.ndarray:
     )
     centre = frame.to_crs(plane).centroid
     return np.column_stack([centre.x, centre.y])
+
+
+def _flat(geometry: dict[str, Any]) -> dict[str, Any]:
+    """Return a geometry without heights: those that CHAP writes are null."""
+
+    def of(part: Any) -> Any:
+        return [of(each) for each in part] if isinstance(part[0], list) else part[:2]
+
+    return {**geometry, "coordinates": of(geometry["coordinates"])}

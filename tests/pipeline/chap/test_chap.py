@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from geo.core.errors import InputError
-from models import Bags
+from models import Bags, SpaceTime
 from pipeline.chap.configuration import Settings, read_settings
 from pipeline.chap.covariates import Climate, season_of
 from pipeline.chap.forecasting import Trained, predict, train
@@ -136,6 +137,18 @@ def test_positions_are_km_apart(data: Path) -> None:
     np.testing.assert_allclose([east[1], north[0]], 0, atol=0.3)
 
 
+def test_heights_that_chap_writes_as_null_are_left_out(data: Path, tmp_path: Path) -> None:
+    said = json.loads((data / "polygons.geojson").read_text())
+    for feature in said["features"]:
+        feature["bbox"] = feature["geometry"]["bbox"] = None
+        rings = feature["geometry"]["coordinates"]
+        feature["geometry"]["coordinates"] = [[[*at, None] for at in ring] for ring in rings]
+    (tmp_path / "chap.geojson").write_text(json.dumps(said))
+    names = ["area-0", "area-4"]
+    found = read_positions(tmp_path / "chap.geojson", names)
+    np.testing.assert_array_equal(found, read_positions(data / "polygons.geojson", names))
+
+
 @pytest.mark.parametrize("text", ["2024", "2024-13", "2024-W54", "2023-W53", "Jan 2024"])
 def test_other_periods_are_refused(text: str) -> None:
     assert period_number(text) is None
@@ -234,10 +247,25 @@ def test_bad_configurations(tmp_path: Path, said: str, found: str) -> None:
         read_settings(tmp_path / "config.yaml")
 
 
-def test_mlproject_has_the_keys_of_chap_alone() -> None:
+def test_mlproject_is_one_of_chap() -> None:
     project = yaml.safe_load((EXAMPLE / "MLproject").read_text())
-    assert set(project) == {"name", "entry_points"}
+    known = {"name", "supported_period_type", "allow_free_additional_continuous_covariates"}
+    assert set(project) == known | {"meta_data", "user_options", "entry_points"}
     entries = project["entry_points"]
-    assert list(entries["train"]["parameters"]) == ["train_data", "model"]
-    wanted = ["historic_data", "future_data", "model", "out_file"]
+    assert list(entries["train"]["parameters"]) == ["train_data", "model", "model_config"]
+    wanted = ["historic_data", "future_data", "model", "out_file", "model_config"]
     assert list(entries["predict"]["parameters"]) == wanted
+    defaults = {name: option["default"] for name, option in project["user_options"].items()}
+    assert defaults.pop("lags") == []
+    assert defaults.items() <= SpaceTime().get_params().items()
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["{}", "additional_continuous_covariates: []\nuser_option_values: {lags: []}"],
+)
+def test_without_choices_the_configuration_of_chap_is_the_default(
+    tmp_path: Path, said: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(said)
+    assert read_settings(tmp_path / "config.yaml") == Settings()
