@@ -24,7 +24,7 @@ SHORTEST, LONGEST = -6.0, 6.0  # logarithms, of scaled inputs
 N_LINE = 48
 MOST_NODES = 1024  # of all areas together
 LEAST_NODES, LARGEST_NODES = 4, 32  # of one area
-TABLES = 16  # matrices of a term that are kept: a chain stays near where it is
+TABLE_BYTES = 64e6  # of the matrices of a term that are kept: a chain stays near where it is
 #: Parameters of a term whose part is kept: half the steps of a chain move few terms.
 RECENT = 3
 Matrix = Callable[[np.ndarray], np.ndarray]
@@ -121,8 +121,9 @@ class AverageCovariance:
 
     def _tabulated(self, unit: Matrix) -> Matrix:
         """Interpolate the matrices of a term of variance 1 by the logarithm of its length-scale."""
+        n_table = int(np.clip(TABLE_BYTES / (8.0 * self._n_area**2), 4, 64))
 
-        @lru_cache(TABLES)
+        @lru_cache(n_table)
         def at(number: int) -> np.ndarray:
             return unit(np.array([0.0, SHORTEST + STEP * number]))
 

@@ -150,6 +150,7 @@ def _averages(z: np.ndarray, sample: PeriodSummary, count: int, rng: np.random.G
         mass = np.maximum(np.bincount(group, weight), np.finfo(float).tiny)
         centre = np.stack([np.bincount(group, weight * column) / mass for column in z.T], axis=1)
         seed = int(rng.integers(2**31))
+        count = min(count, np.unique(centre, axis=0).shape[0])
         group = KMeans(count, n_init=1, random_state=seed).fit_predict(centre)[group]
     order = np.argsort(group, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(group))])

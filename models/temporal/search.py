@@ -98,7 +98,7 @@ class TemporalMembers(Members):
     ) -> None:
         super().__init__(search)
         self._space_time, self._smoother, self._pieces = model, profile, pieces
-        self.unpromised = max(UNPROMISED, BY_BAG * search.n_bag)
+        self._less = max(UNPROMISED, BY_BAG * search.n_bag)
 
     @override
     def init(self, state: State) -> State:
@@ -108,10 +108,19 @@ class TemporalMembers(Members):
         if chain is not None:
             rows = chain.representatives(search.n_member)
             fall = chain.fall[rows] - chain.fall.min()  # below the best: that is not at the fit
-            return replace(memory, draws=chain.phi[rows], fall=fall).into(state)
+            told = np.zeros((0, 4))  # that a chain vouches for the draws
+            return replace(memory, draws=chain.phi[rows], fall=fall, explained=told).into(state)
         offsets = member_offsets(covariance, search.n_member, search.model.seed)
         fall = fall_at(offsets, covariance)
         return replace(memory, draws=phi + offsets, fall=fall).into(state)
+
+    @override
+    def step(self, state: State) -> State:
+        if "draws" not in state.memory:
+            state = self.init(state)
+        drawn = Memory.of(state).explained is not None
+        self.unpromised = self._less if drawn else UNPROMISED
+        return super().step(state)
 
     def _explored(self, state: State, phi: np.ndarray, covariance: np.ndarray) -> Chain | None:
         """Return a chain on the evidence; None where bags are many, or it does not tell."""
@@ -132,7 +141,7 @@ class TemporalMembers(Members):
             if not evidence.usable:
                 return None
             places = find_series_places(model, state)
-            agree = max(AGREE, self.unpromised)
+            agree = max(AGREE, self._less)
             seed = self._search.model.seed
             return explore(evidence, phi, covariance, places, seed, agree=agree)
 

@@ -18,8 +18,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from models.aggregate.area_evidence import (
+    CLOSE,
+    LONGEST,
+    MOST_STEPS,
     Evidence,
     Linearised,
+    Regression,
     Sites,
     level_site,
     nearest,
@@ -76,18 +80,23 @@ class SeriesEvidence:
             t: Linearised(model, state.fixed, exactly(params), bags)
             for t, (params, bags) in periods.items()
         }
-        self.usable = all(each.usable for each in around.values())
+        # The mean of a square is far from linear: there the expansion tells another evidence.
+        self.usable = link.name != "square" and all(each.usable for each in around.values())
         self._around = list(around.values())
         self._ones, self._bent, self._by_factor, self._offset, z, b = (
             np.concatenate([getattr(own, name) for own in self._around])
             for name in ("ones", "bent", "by_factor", "offset", "z", "b")
         )
         self._known: tuple[tuple[float, ...], Sites] | None = None
+        self._moves = any(each.moves for each in self._around)
+        self._at = np.concatenate([each.start for each in self._around])
+        self._cuts = np.cumsum([each.start.size for each in self._around])[:-1]
         sizes = np.concatenate([np.diff(bags.offsets) for _, bags in periods.values()])
         area = np.concatenate([bags.bag % n_area for _, bags in periods.values()])
         self._bags = AverageCovariance(self._kernel, z, b, np.concatenate([[0], np.cumsum(sizes)]))
         self._areas, self._row = _by_area(self._kernel, z, b, sizes, area)
-        self._scale = self._ones / self._areas.ones[self._row]
+        whole = self._areas.ones[self._row]
+        self._scale = self._ones / np.where(whole > 0.0, whole, 1.0)
         self._times = model.split_times(state.fixed)
         number = np.repeat(list(periods), [bags.n_bag for _, bags in periods.values()])
         times = state.fixed["times"][number]
@@ -144,11 +153,8 @@ class SeriesEvidence:
         own = dict(zip(self._likelihood.parameters, x[n_kernel:].tolist(), strict=True))
         cov, inside = self._covariance(x)
         _, tau2 = self._likelihood.without_factor(own)
-        place, variance, constant = self._sites(own)
-        left = place - self._offset - self._bent * (inside - self._inside)
-        left = left + 0.5 * self._by_factor * tau2
-        noise = variance + self._by_factor**2 * tau2
-        found = regress(cov, left, noise, self._ones, self._level, constant)
+        off = self._offset + self._bent * (inside - self._inside) - 0.5 * self._by_factor * tau2
+        found = self._regress(cov, off, self._by_factor**2 * tau2, own)
         if found is None:
             return None
         value = found.value
@@ -162,14 +168,30 @@ class SeriesEvidence:
                 value += float(kernel.log_prior(each, step))
         return Evidence(value, found.mean, found.precision) if np.isfinite(value) else None
 
-    def _sites(self, own: dict[str, float]) -> Sites:
-        """Return the sites of all bags, expanded around the fit, by the law's own parameters."""
+    def _regress(
+        self, cov: np.ndarray, off: np.ndarray, noise: np.ndarray, own: dict[str, float]
+    ) -> Regression | None:
+        """Return the regression on the sites; where they move, those at the mode of ``v``."""
+        v = self._at
+        for _ in range(MOST_STEPS if self._moves else 1):
+            place, variance, constant = self._sites(own, v)
+            found = regress(cov, place - off, variance + noise, self._ones, self._level, constant)
+            if found is None or not self._moves:
+                return found
+            step = place - variance * found.pull() - v
+            if np.abs(step).max() < CLOSE * self.large_sd:
+                self._at = v
+                return found
+            v = v + np.clip(step, -LONGEST * self.large_sd, LONGEST * self.large_sd)
+        return None
+
+    def _sites(self, own: dict[str, float], v: np.ndarray) -> Sites:
+        """Return the sites of all bags by the law's own parameters; those that stay are kept."""
         base = {name: own[name] for name in self._around[0].base.parameters}
         key = tuple(base.values())
-        if self._known is None or self._known[0] != key:
-            place, variance, constant = zip(
-                *(each.sites(base, each.start) for each in self._around), strict=True
-            )
+        if self._moves or self._known is None or self._known[0] != key:
+            each = zip(self._around, np.split(v, self._cuts), strict=True)
+            place, variance, constant = zip(*(a.sites(base, at) for a, at in each), strict=True)
             found = np.concatenate(place), np.concatenate(variance), float(sum(constant))
             self._known = key, found
         return self._known[1]

