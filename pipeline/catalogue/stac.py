@@ -142,6 +142,7 @@ class _Mapped:
     config: Config
     folder: Path
     labels: tuple[str, ...]
+    name: str | None
 
     @property
     def days(self) -> tuple[datetime, datetime] | None:
@@ -154,15 +155,15 @@ class _Mapped:
 def _mapped(config: Config, out: Path) -> dict[str, _Mapped]:
     """Return what is mapped by the name of its item, the latest period's first."""
     own = () if config.period is None else (config.period,)
-    found = {STAC_ITEM.file: _Mapped(config, out, own)}
+    found = {STAC_ITEM.file: _Mapped(config, out, own, config.period)}
     for label, folder in period_folders(config, out).items():
         if folder != out:
             named = config.model_copy(update={"period": label})
-            found[STAC_PERIOD.file.format(period=label)] = _Mapped(named, folder, (label,))
+            found[STAC_PERIOD.file.format(period=label)] = _Mapped(named, folder, (label,), label)
     for window, folder in window_folders(config, out):
         named = config.model_copy(update={"period": window.title})
         name = STAC_PERIOD.file.format(period=f"window_{window.name}")
-        found[name] = _Mapped(named, folder, window.labels)
+        found[name] = _Mapped(named, folder, window.labels, f"window-{window.name}")
     return found
 
 
@@ -181,7 +182,7 @@ def _item(mapped: _Mapped, assets: dict[str, pystac.Asset]) -> pystac.Item:
     place = _place(rasters, areas)
     days = mapped.days
     item = pystac.Item(
-        id=slug(config.name if config.period is None else f"{config.name}-{config.period}"),
+        id=slug("-".join(filter(None, (config.name, mapped.name)))),
         geometry=place.geometry,
         bbox=place.bbox,
         # Counts of a named period have its days; others have no date but the maps' own.

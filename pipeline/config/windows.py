@@ -34,7 +34,9 @@ class Window:
     @property
     def title(self) -> str:
         """What is mapped of it, in words: no period has this name."""
-        return "mean of " + " to ".join(dict.fromkeys((self.labels[0], self.labels[-1])))
+        ends = " to ".join(dict.fromkeys((self.labels[0], self.labels[-1])))
+        recent = _LAST.fullmatch(self.text.strip())
+        return f"mean of the last {len(self.labels)} ({ends})" if recent else f"mean of {ends}"
 
 
 def windows_of(

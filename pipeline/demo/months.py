@@ -82,6 +82,8 @@ def simulate_months(
     tables = _Tables(ids, n_month - n_later)
     about = CovariateSpec("Rain of the month, share of its usual", "1")
     truth = CovariateSpec("True rate", "cases per person and month")
+    for left in [*directory.glob("rain_*.tif"), *directory.glob("truth_????-??.tif")]:
+        left.unlink()  # of an earlier demo, which may have been longer
     for month in range(n_month):
         label = calendar.label(first + month)
         season = SEASON * np.sin(2 * np.pi * (month / 12 - 0.25 * north))
@@ -89,7 +91,6 @@ def simulate_months(
         shown = np.where(inside, np.exp(0.5 * rain_of[month]), np.nan)
         there = directory / LATER / label if month >= n_month - n_later else directory
         there.mkdir(parents=True, exist_ok=True)
-        (directory / f"rain_{label}.tif").unlink(missing_ok=True)  # of an earlier demo
         write_raster(there / f"rain_{label}.tif", shown, SPEC.transform, WGS84, about)
         write_raster(
             directory / f"truth_{label}.tif",

@@ -32,7 +32,9 @@ MIDDLE = 0.5
 
 
 def score_forecasts(context: StageContext, config: Config, progress: Progress) -> dict[str, Any]:
-    """Return the scores of forecasts by the number of periods ahead; empty of a short series.
+    """Return the scores of forecasts by the number of periods ahead.
+
+    Empty of a short series, and of positives among people tested.
 
     Parameters
     ----------
@@ -59,6 +61,8 @@ def score_forecasts(context: StageContext, config: Config, progress: Progress) -
     if not origins:
         return {}
     model: Any = models.load(Path(config.output.dir) / "work" / "model")
+    if model.resolved_likelihood.needs_trials:  # nobody knows how many will be tested
+        return {}
     found: dict[int, list[np.ndarray]] = {}
     times = np.array(series.times)
     with progress.task("forecasts", len(origins)) as task:

@@ -41,6 +41,7 @@ from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import Balance, add_results, balance_of, render_balance
 
+#: Columns that still have a meaning if the exposure of an area's total is unknown.
 _RATES = ("fitted_rate", "fitted_rate_lower", "fitted_rate_upper")
 _SUMS = ("people", "expected", "lower", "upper", "count_lower", "count_upper")
 
@@ -316,9 +317,6 @@ def _balance(
     )
     progress.log(render_balance(balance, f"{config.name}: balance"))
     return balance
-
-
-#: Columns that still have a meaning if the exposure of an area's total is unknown.
 
 
 def blank_unknown(table: pd.DataFrame, store: BagStore) -> pd.DataFrame:

@@ -29,6 +29,9 @@ class PeriodDraws:
         Expected counts, and counts with their noise.
     exposure, people, observed : (n_period, n_area) float64
         What a rate is per unit of; people at risk; observed counts, NaN where there is none.
+    known : (n_period, n_area) bool
+        Whether the exposure is known: else the draws are for one person tested, and rates alone
+        mean something.
     """
 
     times: np.ndarray
@@ -37,6 +40,7 @@ class PeriodDraws:
     exposure: np.ndarray
     people: np.ndarray
     observed: np.ndarray
+    known: np.ndarray
 
     @property
     def rate(self) -> np.ndarray:
@@ -102,6 +106,7 @@ def draw_periods(
         np.stack([own.exposure for own in about]),
         np.stack([own.people for own in about]),
         np.stack([own.y for own in about]),
+        np.stack([own.known_trials & own.known_exposure for own in (each(0) for each in stores)]),
     )
 
 
@@ -154,7 +159,8 @@ def tabulate_periods(
     DataFrame
         ``id``, ``period``; ``observed``; ``mean``, ``lower``, ``upper`` of the expected count;
         ``rate``, ``rate_lower``, ``rate_upper``; ``count_lower``, ``count_upper``, the predictive
-        interval of the count; ``people``; ``outbreak`` and ``anomaly``, of :func:`seasonal`;
+        interval of the count, empty where the number tested is not known, as the expected count
+        is; ``people``; ``outbreak`` and ``anomaly``, of :func:`seasonal`;
         ``forecast``.
     """
     tails = [(1 - interval) / 2, (1 + interval) / 2]
@@ -164,14 +170,14 @@ def tabulate_periods(
     count_lower, count_upper = np.quantile(draws.counts, tails, axis=0)
     columns = {
         "observed": draws.observed,
-        "mean": draws.expected.mean(axis=0),
-        "lower": lower,
-        "upper": upper,
+        "mean": np.where(draws.known, draws.expected.mean(axis=0), np.nan),
+        "lower": np.where(draws.known, lower, np.nan),
+        "upper": np.where(draws.known, upper, np.nan),
         "rate": rate.mean(axis=0),
         "rate_lower": rate_lower,
         "rate_upper": rate_upper,
-        "count_lower": count_lower,
-        "count_upper": count_upper,
+        "count_lower": np.where(draws.known, count_lower, np.nan),
+        "count_upper": np.where(draws.known, count_upper, np.nan),
         "people": draws.people,
         **seasonal(draws, season),
     }

@@ -169,12 +169,15 @@ def tabulate_window(
     DataFrame
         Indexed by id: ``observed``, the sum of the counts, empty where one has not arrived;
         ``counted``, periods with a count; ``fitted`` with ``_sd``, ``_lower``, ``_upper``, the sum
-        of the expected counts; ``people``, the mean; ``observed_rate``; ``fitted_rate`` with
+        of the expected counts, empty where a number tested is not known;
+        ``people``, the mean; ``observed_rate``; ``fitted_rate`` with
         ``_lower`` and ``_upper``: expected counts over people and periods.
     """
     own, n = list(places), len(places)
+    known = np.where(draws.known[own].all(axis=0), 1.0, np.nan)
     tails = [(1 - interval) / 2, (1 + interval) / 2]
     expected, exposure = draws.expected[:, own].sum(axis=1), draws.exposure[own].sum(axis=0)
+    expected = expected * known
     lower, upper = np.quantile(expected, tails, axis=0)
     observed, counted = draws.observed[own].sum(axis=0), np.isfinite(draws.observed[own])
     per_person = np.full(exposure.shape, np.nan)
@@ -204,7 +207,7 @@ def with_means(table: pd.DataFrame, periods: pd.DataFrame, labels: Sequence[str]
     So both say the same, without Monte Carlo error where a period is mapped.
     """
     rows = periods[periods["period"].isin(labels)]
-    mean = rows.groupby("id")["mean"].sum().reindex(table.index)
+    mean = rows.groupby("id")["mean"].sum(min_count=len(labels)).reindex(table.index)
     factor = np.divide(mean, table["fitted"], out=np.ones(len(table)), where=table["fitted"] > 0)
     return table.assign(fitted=mean, fitted_rate=table["fitted_rate"] * factor)
 

@@ -9,7 +9,7 @@ from geo.core.trust import trusting
 from pipeline.config.schema import Config
 from pipeline.products.products import EDITABLE
 from pipeline.storage.fingerprint import fingerprint_file
-from pipeline.storage.location import Storage
+from pipeline.storage.location import Storage, StorageError
 
 
 class Fingerprints:
@@ -46,14 +46,23 @@ class Fingerprints:
             if sections is None or key.split(".")[0] in sections
         }
         with trusting(self._trust):
-            for path in chosen.values():
+            for key, path in chosen.items():
                 if path not in self._inputs:
-                    self._inputs[path] = fingerprint_file(path, self.storage)
+                    self._inputs[path] = self._of(path, may_lack=key not in self._paths)
         return {
             key: self._inputs[path]
             for key, path in chosen.items()
             if key in self._paths or self._inputs[path] != "absent"
         }
+
+    def _of(self, path: str, *, may_lack: bool) -> str:
+        """Fingerprint a file; one that may lack is absent where a server refuses to say."""
+        try:
+            return fingerprint_file(path, self.storage)
+        except StorageError:  # 403 for what is not there, as buckets answer that are not listed
+            if not may_lack:
+                raise
+            return "absent"
 
     def output(self, name: str) -> str:
         """Fingerprint an output, by its path in the output directory."""

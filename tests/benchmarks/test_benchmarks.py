@@ -18,7 +18,7 @@ from pipeline.demo.country import CountrySpec, simulate_country
 # that go on where they ended.
 NOT_IN_MAKE_BENCH = (
     "report", "plain_trees", "big_country", "result_hashes", "hundred_million", "qgis_project",
-    "qgis_render", "hosts", "host_network", "sizing",
+    "qgis_render", "hosts", "host_network", "sizing", "chap_vietnam",
     "grids", "grid_scores", "design_tables", "exact_areas",
     "exact_posterior", "hmc", "prior_draws", "rank_tests", "records", "sbc", "gold",
     "mil_baselines", "mil_contestants", "mil_data", "mil_page", "mil_runs", "mil_scores",

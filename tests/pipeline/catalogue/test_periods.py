@@ -130,7 +130,7 @@ def test_the_project_has_the_maps_of_windows(quarters):
     root = read_project(quarters)
     tree = root.find("layer-tree-group").findall("layer-tree-group")
     groups = {each.get("name"): each for each in tree}
-    group = groups["Mean of 2022-Q3 to 2023-Q2"]
+    group = groups["Mean of the last 4 (2022-Q3 to 2023-Q2)"]
     assert {each.get("checked") for each in group} == {"Qt::Unchecked"}
     named = {each.get("id"): each.get("name") for each in group}
     sources = {
@@ -140,4 +140,4 @@ def test_the_project_has_the_maps_of_windows(quarters):
     }
     kinds = ("mean", "sd", "relative_sd", "lower", "upper", "median")
     assert sources == {f"./windows/last_4/rate_{kind}.tif" for kind in kinds}
-    assert "Mean rate, mean of 2022-Q3 to 2023-Q2 (cases per 1,000 people)" in named.values()
+    assert "Mean rate, mean of the last 4 (2022-Q3 to 2023-Q2) (cases per 1,000 people)" in named.values()

@@ -19,7 +19,14 @@ from pipeline.config.reader import load_config
 from pipeline.config.series import Series
 from pipeline.config.windows import ends_of, windows_of
 from pipeline.core.progress import Silent
-from pipeline.prediction.windows import WindowMaps, WindowPeriod, wanted_windows
+from pipeline.prediction.period_table import PeriodDraws, tabulate_periods
+from pipeline.prediction.windows import (
+    WindowMaps,
+    WindowPeriod,
+    tabulate_window,
+    wanted_windows,
+    with_means,
+)
 from pipeline.products.tile_pixels import TilePixels
 from pipeline.store.bag_store import BagStore
 from tests.models.temporal.world import dense_regression
@@ -150,8 +157,10 @@ def test_the_mean_of_a_window_is_the_mean_of_its_periods(
     mapped = _band(quarters / "windows" / name / "rate_mean.tif").ravel()[rows.pixel]
     np.testing.assert_allclose(mapped, np.mean(each, axis=0), rtol=1e-4)
     with rasterio.open(quarters / "windows" / name / "rate_mean.tif") as file:
-        assert file.descriptions[0].endswith(f"mean of {labels[0]} to {labels[-1]}")
-        assert file.tags()["period"] == f"mean of {labels[0]} to {labels[-1]}"
+        ends = f"{labels[0]} to {labels[-1]}"
+        title = f"mean of the last 4 ({ends})" if name == "last_4" else f"mean of {ends}"
+        assert file.descriptions[0].endswith(title)
+        assert file.tags()["period"] == title
 
 
 # -- areas -----------------------------------------------------------------------------------------
@@ -195,3 +204,23 @@ def test_an_area_of_one_pixel_has_what_its_pixel_has(quarters: Path) -> None:
     assert sd == pytest.approx(pixel["sd"], rel=6 / np.sqrt(2 * N_DRAW))
     for name in ("lower", "upper"):
         assert abs(row[f"fitted_rate_{name}"] - pixel[name]) < 0.6 * pixel["sd"]
+
+
+def test_sums_of_people_tested_are_empty_where_nobody_knows_how_many() -> None:
+    """A rate for one person tested is no number of positives."""
+    rng = np.random.default_rng(0)
+    expected = rng.uniform(1.0, 2.0, (50, 2, 3))
+    known = np.array([[True, True, True], [True, False, True]])
+    ones = np.ones((2, 3))
+    draws = PeriodDraws(np.arange(2.0), expected, expected, ones, ones, ones, known)
+    ids, labels = ["a", "b", "c"], ["2024-01", "2024-02"]
+    ahead = dict.fromkeys(labels, False)
+    periods = tabulate_periods(draws, ids, labels, ahead, 0.9, 1.0, None)
+    window = with_means(tabulate_window(draws, [0, 1], ids, 0.9, 1.0), periods, labels)
+    sums = ["mean", "lower", "upper", "count_lower", "count_upper"]
+    assert (periods[sums].isna() == ~known.ravel()[:, None]).all(axis=None)
+    assert periods["rate"].notna().all()
+    ends = ["fitted", "fitted_sd", "fitted_lower", "fitted_upper", "fitted_rate"]
+    assert window.loc["b", ends].isna().all()
+    assert window.loc[["a", "c"], ends].notna().all(axis=None)
+    np.testing.assert_allclose(window.loc["a", "fitted"], expected[:, :, 0].sum(axis=1).mean())
