@@ -11,7 +11,7 @@ they are. What ties the periods together is the driver's (:mod:`models.temporal.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, cast
@@ -433,6 +433,12 @@ class SpaceTime(VBAgg):
             Times, forecasts among them; those of the data where not given.
         """
         return self.posterior_.draws(n_draws, rng, periods)
+
+    def sample_in_parts(
+        self, counts: Sequence[int], rng: np.random.Generator, periods: Sequence[float]
+    ) -> Iterator[PeriodDraws]:
+        """Draw as :meth:`sample_functions`, in parts of ``counts``: one of them is in memory."""
+        return self.posterior_.draws_in_parts(counts, rng, periods)
 
     @override
     def predict_bags(  # type: ignore[override]

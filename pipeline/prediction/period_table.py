@@ -78,9 +78,9 @@ def draw_periods(
     expected: list[np.ndarray] = []
     counts: list[np.ndarray] = []
     about: list[Any] = []
-    for batch, n in enumerate(shares(n_draws)):
-        rng = np.random.default_rng([seed, 6, batch])
-        drawn = model.sample_functions(n, rng, list(times))
+    counts_of = shares(n_draws)
+    parts = model.sample_in_parts(counts_of, np.random.default_rng([seed, 6]), list(times))
+    for batch, (n, drawn) in enumerate(zip(counts_of, parts, strict=True)):
         found = [
             draw_areas(
                 model.at(time),
