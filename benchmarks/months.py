@@ -71,8 +71,8 @@ def smooth_field(rng: np.random.Generator, scale: float) -> np.ndarray:
     return np.asarray(field[:SIDE, :SIDE])
 
 
-def simulate(seed: int) -> World:
-    """Draw a country."""
+def simulate(seed: int, months: int = MONTHS) -> World:
+    """Draw a country, with counts of so many months."""
     rng = np.random.default_rng([seed, 2024])
     row, column = np.divmod(np.arange(SIDE**2), SIDE)
     coords = np.column_stack([column, row]).astype(float)
@@ -89,7 +89,7 @@ def simulate(seed: int) -> World:
     people = np.exp(0.7 * smooth_field(rng, 3.0) + 0.5 * rng.standard_normal((SIDE, SIDE)))
     keep = np.exp(-1.0 / 8.0)
     f, quiet, xs = [], [], []
-    for t in range(MONTHS + AHEAD):
+    for t in range(months + AHEAD):
         drift = keep * drift + np.sqrt(1 - keep**2) * smooth_field(rng, 10.0)
         x_moves = 0.7 * x_moves + np.sqrt(1 - 0.49) * smooth_field(rng, 6.0)
         season = size * np.cos(2 * np.pi * t / 12 + phase)
@@ -107,12 +107,12 @@ def simulate(seed: int) -> World:
         np.stack([np.add.reduceat(weight * np.exp(each), offsets[:-1]) for each in rates])
         for rates in (f, quiet)
     )
-    level = CASES / mean[:MONTHS].mean()
+    level = CASES / mean[:months].mean()
     noise = np.exp(NOISE * rng.standard_normal(mean.shape) - 0.5 * NOISE**2)
     y = rng.poisson(level * mean * noise).astype(float)
-    missing = rng.random((MONTHS, N_AREA)) < MISSING
+    missing = rng.random((months, N_AREA)) < MISSING
     whole = [Bags(x, offsets, own, weight, coords[order]) for x, own in zip(xs, y, strict=True)]
-    periods = [Period(float(t), whole[t].at(np.flatnonzero(~missing[t]))) for t in range(MONTHS)]
+    periods = [Period(float(t), whole[t].at(np.flatnonzero(~missing[t]))) for t in range(months)]
     return World(periods, whole, log_rate + np.log(level), missing, np.log(mean / without))
 
 
