@@ -264,7 +264,7 @@ def _table(
     if not keys:
         remedy = "check dhis2.pull.data and dhis2.pull.periods, and the user's access"
         raise InputError(Problem(place, "no value of the data elements was found", remedy))
-    calendar, numbers = common_calendar((period for period, _ in keys), place)
+    calendar, numbers = common_calendar(sorted({period for period, _ in keys}), place)
     _check_calendar(config, calendar, len(set(numbers.values())))
     order = sorted(keys, key=lambda at: (numbers[at[0]], at[1]))
     file = io.StringIO()

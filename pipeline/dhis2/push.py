@@ -123,7 +123,8 @@ def push(
     with progress.task("dhis2 push", 2) as task:
         done.changes = compare(values, _stored(server, values, spec))
         task.advance()
-        _send(server, [each.value for each in done.changes if each.kind != "unchanged"], done, send)
+        differing = [each.value for each in done.changes if each.kind != "unchanged"]
+        _send(server, differing, spec.data_set, done, send=send)
         task.advance()
     return done
 
@@ -195,12 +196,15 @@ def _json(value: Value) -> dict[str, str]:
     return {key: text for key, text in about.items() if text}
 
 
-def _send(server: Server, values: list[Value], done: Pushed, send: bool) -> None:
+def _send(
+    server: Server, values: list[Value], data_set: str | None, done: Pushed, *, send: bool
+) -> None:
     """Send values; add up what the server says of them."""
     done.sent = send
     query = [("importStrategy", "CREATE_AND_UPDATE"), ("dryRun", "false" if send else "true")]
     for some in parts(values, SENT_AT_ONCE):
-        body = {"dataValues": [_json(each) for each in some]}
+        body: dict[str, Any] = {} if data_set is None else {"dataSet": data_set}
+        body["dataValues"] = [_json(each) for each in some]
         answer = server.post("dataValueSets", query, body)
         # Before version 2.38 the summary is the answer itself.
         summary = answer.get("response") if isinstance(answer, Mapping) else None

@@ -71,14 +71,13 @@ class Server:
         After a failure that may pass: 429, 5xx, a connection that breaks off, no answer.
     timeout : float
         Seconds without data.
-    first_wait : float
-        Seconds before the first retry; doubles, unless the server says when (Retry-After).
+
+    Waits before a retry double, unless the server says how long (Retry-After).
     """
 
     url: str
     retries: int = 6
     timeout: float = 60.0
-    first_wait: float = _FIRST_WAIT
 
     @property
     def open_login(self) -> bool:
@@ -130,8 +129,7 @@ class Server:
                 request.data = body
                 request.add_header("Content-Type", "application/json")
             try:
-                with _OPENER.open(request, timeout=self.timeout) as reply:
-                    text = reply.read(BYTES_MAX + 1)
+                text = _reply(request, self.timeout)
             except urllib.error.HTTPError as error:
                 with error:
                     said, wait = _answer(error), _retry_after(error)
@@ -143,11 +141,19 @@ class Server:
             else:
                 return _json(text, place)
             if attempt < self.retries:
-                doubled = min(_LONGEST_WAIT, self.first_wait * 2**attempt)
+                doubled = min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt)
                 time.sleep(wait or random.uniform(doubled / 2, doubled))
         found = f"cannot be reached after {self.retries + 1} attempts ({cause})"
         remedy = "check the server and the network, then repeat the command"
         raise InputError(Problem(place, found, remedy, transient=True))
+
+
+def _reply(request: urllib.request.Request, timeout: float) -> bytes:
+    with _OPENER.open(request, timeout=timeout) as reply:
+        text: bytes = reply.read(BYTES_MAX + 1)
+        if reply.length and len(text) <= BYTES_MAX:  # read(n) does not say so
+            raise http.client.IncompleteRead(text, reply.length)
+        return text
 
 
 def _login() -> str:
