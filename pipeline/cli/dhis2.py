@@ -78,7 +78,8 @@ def push(
       disagg dhis2 push malaria.yaml
       disagg dhis2 push malaria.yaml --send
     """  # noqa: D301
-    with reported_errors(output, f"disagg dhis2 push {config}"):
+    again = f"disagg dhis2 push {config}" + (" --send" if send else "")
+    with reported_errors(output, again):
         from pipeline.dhis2.pull import open_server
         from pipeline.dhis2.push import push as push_all
 

@@ -159,6 +159,7 @@ def _checked(config: Config) -> tuple[Pull, tuple[Path, Path]]:
 def _units(server: Server, spec: Pull) -> dict[str, str]:
     """Return the names of the organisation units, with and without a boundary."""
     query = [("fields", "id,displayName,path"), ("level", str(spec.level))]
+    query.append(("order", "name:asc"))  # pages of one order
     units = server.pages("organisationUnits.json", "organisationUnits", query)
     above = set(spec.parents)
     return {
@@ -229,6 +230,7 @@ def _values(
     for some in parts(codes, LISTED):
         dimensions = {"dx": ";".join(data), "pe": ";".join(some), "ou": places}
         query = [("dimension", f"{name}:{items}") for name, items in dimensions.items()]
+        query.append(("skipRounding", "true"))
         answer = server.get(f"{spec.api}.json", query)
         names |= {key: name for key, name in names_of(answer).items() if key not in names}
         yield from read_document(answer, f"{server.url}/api/{spec.api}.json")

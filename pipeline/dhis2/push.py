@@ -25,7 +25,7 @@ from pipeline.storage.files import atomic_write
 
 FOLDER = "dhis2"  # in output.dir
 #: Values of a request: DHIS2 imports each request as one transaction.
-SENT_AT_ONCE = 5000
+SENT_AT_ONCE = 1000
 N_LINE = 20  # conflicts with a line of their own
 _HEAD = ("dataelement", "period", "orgunit", "catoptcombo", "attroptcombo", "value")
 
@@ -206,7 +206,7 @@ def _send(
         body: dict[str, Any] = {} if data_set is None else {"dataSet": data_set}
         body["dataValues"] = [_json(each) for each in some]
         answer = server.post("dataValueSets", query, body)
-        # Before version 2.38 the summary is the answer itself.
+        # Of older servers the summary is the answer itself.
         summary = answer.get("response") if isinstance(answer, Mapping) else None
         summary = summary if isinstance(summary, Mapping) else answer
         count = summary.get("importCount") if isinstance(summary, Mapping) else None

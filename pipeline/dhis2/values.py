@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import http.client
 import io
 import json
 from collections import defaultdict
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from geo.core.errors import InputError, Problem, name_first, one_line
-from pipeline.dhis2.server import LISTED, Query, Server
+from pipeline.dhis2.server import LISTED, Query, RefusedError, Server
 
 #: Columns of CSV, by what they hold: DHIS2 reads and writes them under two names.
 _COLUMNS = {
@@ -121,7 +122,7 @@ def names_of(document: Any) -> dict[str, str]:
     """Return the names of identifiers in the metadata of analytics."""
     about = document.get("metaData") if isinstance(document, Mapping) else None
     about = about if isinstance(about, Mapping) else {}
-    items = about.get("items") or about.get("names") or {}  # the latter until version 2.26
+    items = about.get("items") or about.get("names") or {}  # the latter of old servers
     if not isinstance(items, Mapping):
         return {}
     named = {
@@ -142,8 +143,7 @@ def stored_values(
     elements, units, periods : iterable of str
         Identifiers, and codes of periods.
     data_set : str or None
-        Of the elements; without it they are asked for by themselves, which servers before 2.41
-        may refuse.
+        Of the elements; without it they are asked for by themselves, which older servers refuse.
     """
     wanted, chosen = list(dict.fromkeys(elements)), list(units)
     of: Query = [("dataSet", data_set)] if data_set else [("dataElement", e) for e in wanted]
@@ -151,7 +151,14 @@ def stored_values(
     for some_periods in parts(list(periods), LISTED // 4):
         for some in parts(chosen, LISTED):
             query = [*of, *(("period", p) for p in some_periods), *(("orgUnit", u) for u in some)]
-            answer = server.get("dataValueSets.json", query)
+            try:
+                answer = server.get("dataValueSets.json", query)
+            except RefusedError as refused:
+                if data_set or refused.status != http.client.CONFLICT:
+                    raise
+                (said,) = refused.problems
+                remedy = "give the elements' data_set (dhis2.push, dhis2.pull)"
+                raise InputError(Problem(said.place, said.found, remedy)) from refused
             found += read_document(answer, f"{server.url}/api/dataValueSets.json")
     return [each for each in found if each.element in wanted]
 

@@ -204,6 +204,21 @@ def test_a_conflict_of_all_values_is_told(
     assert not _sent(dhis2)
 
 
+def test_an_older_server(
+    config: Callable[..., str], dhis2: fake.Dhis2, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It asks for a data set to read values, and answers with the bare summary."""
+    dhis2.old = True
+    assert main(["dhis2", "push", config(), "--send"]) == 2
+    assert "At least one data set must be specified; give the elements' data_set" in (
+        capfd.readouterr().err
+    )
+    dhis2.full_units = {dhis2.at_level(2)[0]}
+    assert main(["dhis2", "push", config({"data_set": "pBOMPrpg1QX"}), "--send"]) == 2
+    assert "error: refused: E8022" in capfd.readouterr().err
+    assert len(_sent(dhis2)) == 20
+
+
 def test_a_send_that_breaks_off_goes_on(
     config: Callable[..., str], dhis2: fake.Dhis2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
