@@ -227,7 +227,7 @@ def _values(
         yield from stored_values(server, elements, units, codes, spec.data_set)
         return
     places = ";".join([f"LEVEL-{spec.level}", *spec.parents])
-    for some in parts(codes, LISTED):
+    for some in parts(codes, LISTED // 4):  # servers limit the rows of an answer
         dimensions = {"dx": ";".join(data), "pe": ";".join(some), "ou": places}
         query = [("dimension", f"{name}:{items}") for name, items in dimensions.items()]
         query.append(("skipRounding", "true"))
@@ -241,8 +241,12 @@ def _inside(
 ) -> list[Value]:
     """Return the values of units with a boundary; note the others."""
     outside = [each for each in values if each.unit not in known]
+    units = sorted({names.get(each.unit, each.unit) for each in outside})
+    if outside and len(outside) == len(values):
+        found = f"all {len(values)} values are of units without a boundary: {name_first(units)}"
+        remedy = "export the values of the boundaries' own units, from the analytics"
+        raise InputError(Problem("dhis2.pull", found, remedy))
     if outside:
-        units = sorted({names.get(each.unit, each.unit) for each in outside})
         notes.append(f"{len(outside)} values of units without a boundary: {name_first(units)}")
     return [each for each in values if each.unit in known]
 

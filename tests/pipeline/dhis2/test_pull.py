@@ -250,6 +250,7 @@ def test_below_some_units_alone(write: Write, dhis2: fake.Dhis2, url: str, tmp_p
         ({}, _with(values="words.csv"), "'many' is no number"),
         ({}, _with(values="twice.csv"), "has 1 and 2"),
         ({}, _with(values="kinds.csv"), "periods of several kinds: 202401, 2024Q1"),
+        ({}, _with(values="clinic.csv"), "all 1 values are of units without a boundary"),
         ({}, _with(values="other.json"), "is neither a data value set"),
         ({}, _with(boundaries="other.json"), "is no GeoJSON with features"),
         ({}, None, "dhis2.pull: is not given"),
@@ -266,6 +267,7 @@ def test_one_line_says_what_is_wrong(
         "words.csv": f"{head}\n{row},many",
         "twice.csv": f"{head}\n{row},1\n{row},2",
         "kinds.csv": f"{head}\n{row},1\n{fake.CASES},2024Q1,{unit},2",
+        "clinic.csv": f"{head}\n{fake.CASES},202401,{dhis2.at_level(3)[0]},1",
         "other.json": '{"type": "FeatureCollection"}',
     }.items():
         (tmp_path / name).write_text(text)

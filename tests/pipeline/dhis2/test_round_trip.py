@@ -22,7 +22,11 @@ MODEL = {
 
 @pytest.mark.ci
 def test_pull_run_push(
-    write: Callable[..., Path], dhis2: fake.Dhis2, url: str, tmp_path: Path
+    write: Callable[..., Path],
+    dhis2: fake.Dhis2,
+    url: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """With failures on the way; every value of the server is that of the run's tables."""
     push = {"elements": {"rate": fake.SENT, "p_above_1": fake.HIGH}, "decimals": 4}
@@ -35,6 +39,8 @@ def test_pull_run_push(
             dhis2={"url": url, "pull": PULL, "push": push},
         )
     )
+    assert main(["check", config]) == 2
+    assert f"run `disagg dhis2 pull {config}` first" in capfd.readouterr().err
     dhis2.failures = [None, 503, "break"]
     assert main(["dhis2", "pull", config]) == 0
     for stage in ("ingest", "fit", "predict"):
@@ -54,8 +60,10 @@ def test_pull_run_push(
             n += 2
     assert n == 24
     known, n_ask = dict(dhis2.stored), len(dhis2.asked)
+    written = (tmp_path / "out/periods.csv").stat().st_mtime_ns
     assert main(["dhis2", "pull", config]) == 0
     assert main(["predict", config, "--quiet"]) == 0  # up to date
+    assert (tmp_path / "out/periods.csv").stat().st_mtime_ns == written
     assert main(["dhis2", "push", config, "--send"]) == 0
     assert dhis2.stored == known
     assert not [method for method, *_ in dhis2.asked[n_ask:] if method == "POST"]
