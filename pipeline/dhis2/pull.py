@@ -25,6 +25,7 @@ from pipeline.dhis2.server import LISTED, Server
 from pipeline.dhis2.values import (
     Value,
     add_up,
+    mapping,
     names_of,
     parts,
     read_document,
@@ -164,7 +165,8 @@ def _units(server: Server, spec: Pull) -> dict[str, str]:
     above = set(spec.parents)
     return {
         str(unit["id"]): str(unit.get("displayName", unit["id"]))
-        for unit in units
+        for unit in map(mapping, units)
+        if "id" in unit
         if not above or above & set(str(unit.get("path", "")).split("/"))
     }
 
@@ -186,18 +188,18 @@ def _boundaries(
         query = [("level", str(spec.level)), *(("parent", each) for each in spec.parents)]
         place = f"{server.url}/api/organisationUnits.geojson"
         given = server.get("organisationUnits.geojson", query)
-    features = given.get("features") if isinstance(given, Mapping) else None
+    features = mapping(given).get("features")
     if not isinstance(features, list):
         remedy = "give what /api/organisationUnits.geojson answers"
         raise InputError(Problem(place, "is no GeoJSON with features", remedy))
     found: dict[str, dict[str, Any]] = {}
     pointed = []
     for feature in features:
-        about = feature.get("properties") or {}
+        feature = mapping(feature)
+        about, shape = mapping(feature.get("properties")), mapping(feature.get("geometry"))
         unit = str(feature.get("id") or about.get("id") or "")
         names.setdefault(unit, str(about.get("name") or unit))
-        shape = feature.get("geometry")
-        if not unit or not shape or shape.get("type") not in _SHAPES:
+        if not unit or shape.get("type") not in _SHAPES:
             pointed.append(names[unit] or "a feature without id")
             continue
         kept = {key: about[key] for key in _KEPT if about.get(key) is not None}

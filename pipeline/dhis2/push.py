@@ -19,7 +19,7 @@ from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
 from pipeline.dhis2.server import Server
 from pipeline.dhis2.statistics import statistics
-from pipeline.dhis2.values import Value, parts, stored_values
+from pipeline.dhis2.values import Value, listed, mapping, parts, stored_values
 from pipeline.run.record import check_period
 from pipeline.storage.files import atomic_write
 
@@ -207,19 +207,18 @@ def _send(
         body["dataValues"] = [_json(each) for each in some]
         answer = server.post("dataValueSets", query, body)
         # Of older servers the summary is the answer itself.
-        summary = answer.get("response") if isinstance(answer, Mapping) else None
-        summary = summary if isinstance(summary, Mapping) else answer
-        count = summary.get("importCount") if isinstance(summary, Mapping) else None
-        if not isinstance(count, Mapping):
-            said = str(answer.get("message") if isinstance(answer, Mapping) else answer)
+        summary = mapping(mapping(answer).get("response")) or mapping(answer)
+        count = mapping(summary.get("importCount"))
+        imported, updated = count.get("imported", 0), count.get("updated", 0)
+        if not (count and isinstance(imported, int) and isinstance(updated, int)):
+            said = str(mapping(answer).get("message", answer))
             place = f"{server.url}/api/dataValueSets"
             remedy = "correct what it says: nothing of this request was imported"
             raise InputError(Problem(place, one_line_text(said)[:300] or "no answer", remedy))
-        imported, updated = int(count.get("imported", 0)), int(count.get("updated", 0))
         done.imported, done.updated = done.imported + imported, done.updated + updated
         refused = max(0, len(some) - imported - updated)
         done.refused += refused
-        conflicts = summary.get("conflicts") or []
+        conflicts = [mapping(each) for each in listed(summary.get("conflicts"))]
         done.reasons += [_reason(each, some) for each in conflicts]
         if refused and not conflicts:
             said = str(summary.get("description") or "no reason is given")
@@ -230,7 +229,7 @@ def _reason(conflict: Mapping[str, Any], values: list[Value]) -> str:
     """Return a line of a conflict: its code, what the server says, and the first value of it."""
     head = str(conflict.get("errorCode") or conflict.get("object") or "conflict")
     line = f"{head}: {one_line_text(str(conflict.get('value', '')))[:300]}"
-    at = [n for n in conflict.get("indexes") or () if isinstance(n, int) and 0 <= n < len(values)]
+    at = [n for n in listed(conflict.get("indexes")) if isinstance(n, int) and 0 <= n < len(values)]
     if not at:
         return line
     first = values[at[0]]

@@ -118,15 +118,23 @@ def read_document(document: Any, place: str) -> list[Value]:
     raise InputError(Problem(place, found, "give JSON as DHIS2 writes it"))
 
 
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return a JSON object, an empty one in place of anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a JSON array, an empty one in place of anything else."""
+    return value if isinstance(value, list) else []
+
+
 def names_of(document: Any) -> dict[str, str]:
     """Return the names of identifiers in the metadata of analytics."""
-    about = document.get("metaData") if isinstance(document, Mapping) else None
-    about = about if isinstance(about, Mapping) else {}
+    about = mapping(mapping(document).get("metaData"))
     items = about.get("items") or about.get("names") or {}  # the latter of old servers
-    if not isinstance(items, Mapping):
-        return {}
     named = {
-        key: each.get("name") if isinstance(each, Mapping) else each for key, each in items.items()
+        key: each.get("name") if isinstance(each, Mapping) else each
+        for key, each in mapping(items).items()
     }
     return {str(key): str(name) for key, name in named.items() if name}
 
@@ -217,7 +225,7 @@ def add_up(
 def _of_set(document: Mapping[str, Any], place: str) -> Iterator[Value]:
     outer = {key: document.get(key) for key in ("period", "orgUnit", "attributeOptionCombo")}
     for number, row in enumerate(document["dataValues"]):
-        row = {**outer, **row} if isinstance(row, Mapping) else {}
+        row = {**outer, **mapping(row)}
         if row.get("deleted") is True:
             continue
         given = [row.get(name) for name in ("dataElement", "period", "orgUnit")]
@@ -234,7 +242,7 @@ def _of_set(document: Mapping[str, Any], place: str) -> Iterator[Value]:
 
 
 def _of_analytics(document: Mapping[str, Any], place: str) -> Iterator[Value]:
-    headers = [str(each.get("name")) for each in document.get("headers") or ()]
+    headers = [str(mapping(each).get("name")) for each in listed(document.get("headers"))]
     absent = [name for name in ("pe", "ou", "value") if name not in headers]
     if absent:
         found = f"analytics without the column {name_first(absent)}"

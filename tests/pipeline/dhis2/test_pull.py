@@ -252,6 +252,10 @@ def test_below_some_units_alone(write: Write, dhis2: fake.Dhis2, url: str, tmp_p
         ({}, _with(values="kinds.csv"), "periods of several kinds: 202401, 2024Q1"),
         ({}, _with(values="clinic.csv"), "all 1 values are of units without a boundary"),
         ({}, _with(values="other.json"), "is neither a data value set"),
+        ({}, _with(values="odd.json"), "analytics without the column pe, ou, value"),
+        ({}, _with(values="rows.json"), "rows[0]: has not the 3 columns of the headers"),
+        ({}, _with(values="set.json"), "dataValues[0]: has no dataElement, period or orgUnit"),
+        ({}, _with(boundaries="units.json"), "has no organisation unit with a boundary"),
         ({}, _with(boundaries="other.json"), "is no GeoJSON with features"),
         ({}, None, "dhis2.pull: is not given"),
     ],
@@ -268,6 +272,12 @@ def test_one_line_says_what_is_wrong(
         "twice.csv": f"{head}\n{row},1\n{row},2",
         "kinds.csv": f"{head}\n{row},1\n{fake.CASES},2024Q1,{unit},2",
         "clinic.csv": f"{head}\n{fake.CASES},202401,{dhis2.at_level(3)[0]},1",
+        "odd.json": '{"headers": [null, 1], "rows": []}',
+        "rows.json": json.dumps(
+            {"headers": [{"name": n} for n in ("pe", "ou", "value")], "rows": [1]}
+        ),
+        "set.json": '{"dataValues": [7]}',
+        "units.json": '{"features": [1, {"id": "x", "properties": [], "geometry": "none"}]}',
         "other.json": '{"type": "FeatureCollection"}',
     }.items():
         (tmp_path / name).write_text(text)
