@@ -77,6 +77,7 @@ def read_config(
         del problems[n_before:]  # of the counts; those of `time` come again
         series = series_of(data, base, period, problems, place.name, storage, _today)
     if len(problems) > n_before:
+        problems[n_before:] = _not_pulled(data, base, path) or problems[n_before:]
         return None
     if series is not None:
         series = replace(series, years=years_of(data, base, storage))
@@ -92,6 +93,7 @@ def read_config(
             fallback_period=fallback_period,
         )
         if len(problems) > n_before:
+            problems[n_before:] = _not_pulled(data, base, path) or problems[n_before:]
             return None
     context = {"base": base}
     try:
@@ -174,6 +176,17 @@ def _split(name: str) -> Key:
     if head == "output":  # an item of a list: output.areas.0.path
         return tuple(int(part) if part.isdigit() else part for part in name.split("."))
     return (head, middle, tail) if middle else (head, tail)
+
+
+def _not_pulled(data: Mapping[str, Any], base: Path, source: Any) -> list[Problem]:
+    """Return the problem of counts that a pull from DHIS2 has still to write, or none."""
+    counts, dhis2 = data.get("counts"), data.get("dhis2")
+    given = counts.get("path") if isinstance(counts, Mapping) else None
+    pulls = isinstance(dhis2, Mapping) and dhis2.get("pull") is not None
+    if not pulls or not isinstance(given, str) or (base / Path(given).expanduser()).exists():
+        return []
+    remedy = f"run `disagg dhis2 pull {source}` first"
+    return [Problem("counts.path", f"no file {given}", remedy)]
 
 
 def _today(*_: Any) -> list[str]:

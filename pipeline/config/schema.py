@@ -29,6 +29,7 @@ from pipeline.config.derived_defaults import (
     model_of_time,
     rate_per_one,
 )
+from pipeline.config.dhis2_schema import Dhis2
 from pipeline.config.document import Document
 from pipeline.config.evaluate_schema import Evaluate
 from pipeline.config.input_schema import (
@@ -150,6 +151,7 @@ class Config(Section):
     notify: Notify = Field(default_factory=Notify)
     metrics: Metrics = Field(default_factory=Metrics)
     storage: StorageSection = Field(default_factory=StorageSection)
+    dhis2: Dhis2 | None = Field(None, description="boundaries and counts from DHIS2, results to it")
 
     _document: Document | None = PrivateAttr(None)
     _series: Series | None = PrivateAttr(None)
