@@ -113,7 +113,7 @@ def all_problems(
     config = read_config(path, problems, period)
     if config is None:
         return problems, None, None, {}
-    missing_files(config, problems)
+    missing = missing_files(config, problems)
     from pipeline.ingest.stage import check_inputs
     from pipeline.publishing.publish import publish_problems
     from pipeline.run.ownership import owner_problem
@@ -123,7 +123,7 @@ def all_problems(
     absent = {
         key.removesuffix(".path")
         for key, name in config.input_paths().items()
-        if "${" in name or any(f"no file {name}" in problem.found for problem in problems)
+        if "${" in name or name in missing
     }
     checked = check_inputs(config, progress)
     for problem in checked.problems:

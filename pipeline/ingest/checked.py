@@ -17,6 +17,7 @@ from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Task
 from pipeline.ingest.examine import Examined, examine
 from pipeline.ingest.inputs import Inputs, describe_inputs
+from pipeline.ingest.period_files import period_problems
 from pipeline.storage.location import Place
 from pipeline.store.aligned_grid import GridSummary
 
@@ -80,7 +81,7 @@ def checked(config: Config, prepare: Prepare, progress: Progress) -> Checked:
                         ids.extend(str(i) for i in inputs.areas[AREA_ID])
                     now = examine(local, inputs, members, written, whole_run=True)
                     examined.append(now.with_paths(paths))
-                    return [*now.problems, *_of_truth(local)]
+                    return [*now.problems, *_of_truth(local), *period_problems(local)]
 
                 inputs, _ = prepare(local, directory, _TasksAlone(progress), look)
                 found = describe_inputs(config, inputs)
