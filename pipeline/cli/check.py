@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pipeline.ingest.examine import Examined
     from pipeline.ingest.profile import Profile
     from pipeline.ingest.raster_suspicions import Suspicion
+    from pipeline.inspection.fixed import Fixed
     from pipeline.inspection.seen import Seen
 
 
@@ -51,6 +52,10 @@ def check(
     html: Annotated[
         bool, typer.Option("--html", help="Write a page with pictures of all inputs.")
     ] = False,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Write what can be mended safely to CONFIG.fixed.yaml."),
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -68,6 +73,7 @@ def check(
     Examples:
       disagg check demo/disagg.yaml
       disagg check demo/disagg.yaml --html inputs.html
+      disagg check demo/disagg.yaml --fix
       disagg check demo/disagg.yaml --json > inputs.json
     """  # noqa: D301
     from pipeline.core.json_values import jsonable
@@ -90,6 +96,7 @@ def check(
             with atomic_write(written) as file:
                 file.write(page_of(config, problems, parsed, examined, seen, found))
         suspicions = examined.suspicions if examined is not None else ()
+        fixed = _fixed(config, period, problems, parsed, suspicions) if fix else None
         output.print_json(
             {
                 "ok": not problems,
@@ -98,6 +105,7 @@ def check(
                 "profile": None if examined is None else jsonable(asdict(examined.profile)),
                 "found": found,
                 **({} if written is None else {"page": str(written)}),
+                **({} if fixed is None else {"fixed": fixed.summary()}),
             }
         )
         output.print(_title(config, problems, suspicions))
@@ -115,9 +123,40 @@ def check(
                 print_error(f"warning: {suspicion}")
         if written is not None:
             output.print(f"\nPage: {written}")
+        for line in [] if fixed is None else fixed.lines():
+            output.print(line)
         if problems:
             raise typer.Exit(status_of(InputError(problems)))
         output.print(f"\nNext: disagg run {config}")
+
+
+def _fixed(
+    file: Path,
+    period: str | None,
+    problems: Sequence[Problem],
+    config: Config | None,
+    suspicions: Sequence[Suspicion],
+) -> Fixed:
+    """Write what can be mended of a configuration into a new one; see `pipeline.inspection`."""
+    from pipeline.config.document import Document
+    from pipeline.inspection.fixed import Fixed, write_fixed
+    from pipeline.inspection.mends import Findings
+    from pipeline.storage.location import Location, Storage
+
+    if isinstance(Storage().place(file), Location):
+        remedy = "copy it, and its inputs' addresses, to this machine"
+        raise InputError(Problem(str(file), "a configuration at an address is not mended", remedy))
+
+    def findings(path: Path) -> Findings | None:
+        problems, config, examined, _ = all_problems(path, period)
+        document = Document.read(path, [])
+        given = () if examined is None else examined.suspicions
+        return None if document is None else Findings(document, config, problems, given)
+
+    document = Document.read(file, [])
+    if document is None:
+        return Fixed((), None, comments=True)
+    return write_fixed(file, Findings(document, config, problems, suspicions), findings)
 
 
 def _nothing_seen() -> Seen:
