@@ -33,6 +33,7 @@ from pipeline.cli.console import (
     with_output_options,
 )
 from pipeline.cli.demo import demo
+from pipeline.cli.init import init
 from pipeline.cli.migrate import migrate
 from pipeline.cli.plan import Within, describe, plan, propose_within
 from pipeline.cli.repeat import Into, Record, check_repeat_options, load_repetition
@@ -62,6 +63,7 @@ app.add_typer(chap, name="chap")
 add_commands(app)
 app.command()(demo)
 app.command()(check)
+app.command()(init)
 app.command()(plan)
 app.command()(compare)
 app.command()(migrate)

@@ -1,0 +1,407 @@
+"""What the files of a folder are for: boundaries, counts, people, covariates; else a question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+import numpy as np
+import pandas as pd
+
+from geo.core.calendar import STEPS, WEEKDAYS, Calendar
+from geo.core.columns import (
+    LABELS,
+    attribute_columns,
+    folded,
+    id_text,
+    is_missing,
+    name_column,
+)
+from geo.core.errors import InputError, Problem
+from geo.core.period_text import read_periods
+from geo.core.spelling import USUAL
+from geo.tables.id_proposals import PERIOD_NAME, by_period
+from pipeline.inspection.folder import Boundary, Folder, RasterFile, TableFile
+
+NONE = "none"
+SHARE = 0.5  # of a table's ids that are those of areas
+N_CELL = 5_000  # rows that tell what a column has
+_CASES = re.compile(
+    r"case|\bcas\b|casos?|count|confirm|positiv|deaths?|incid|malaria|cholera|dengue"
+)
+_TESTED = re.compile(r"tested|examined|n_test|denominator")
+_PEOPLE = re.compile(
+    r"(?<![a-z])(pop(ulation|ulacao)?|people|persons?|inhabitants|ppp|worldpop)(?![a-z])|population"
+)
+_TRUTH = re.compile(r"^truth(?![a-z])")
+_CODE = re.compile(r"(?<![a-z])(id|code|pcode|uid|key|iso|gid)(?![a-z])")
+_FORM = re.compile(r"(19|20)\d\d(-?(0[1-9]|1[0-2])(-?[0-3]\d)?|-?[Ww]\d\d?|-?[Qq][1-4])?")
+
+#: Asks a question: its key, its text, and the answers that there are.
+Ask = Callable[[str, str, Sequence[str]], str]
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Which column of a table has the ids of which of the boundaries."""
+
+    table_id: str
+    area_id: str
+    share: float
+    loose: bool
+
+
+@dataclass
+class Guess:
+    """What a configuration is made of, with the reason of each part.
+
+    Attributes
+    ----------
+    areas : Boundary
+    counts : TableFile or None
+        None if the counts are a column of the boundaries.
+    pairing : Pairing
+    value : str
+    labels, wide : bool
+        Whether values are labels; whether the table has a column for each period.
+    tested, weight, period : str or None
+        Columns.
+    step, week : str or None
+        Of the periods.
+    population : RasterFile or None
+    covariates : dict of RasterFile
+    tables : dict of (TableFile, Pairing, str, str or None)
+        Covariates that are columns of tables: the column, and that of the period.
+    truth : RasterFile or None
+    why : dict of str
+        By section.
+    left : list of str
+        Files that are not used, and why.
+    """
+
+    areas: Boundary
+    counts: TableFile | None
+    pairing: Pairing
+    value: str = ""
+    labels: bool = False
+    wide: bool = False
+    tested: str | None = None
+    weight: str | None = None
+    period: str | None = None
+    step: str | None = None
+    week: str | None = None
+    population: RasterFile | None = None
+    covariates: dict[str, RasterFile] = field(default_factory=dict)
+    tables: dict[str, tuple[TableFile, Pairing, str, str | None]] = field(default_factory=dict)
+    truth: RasterFile | None = None
+    why: dict[str, str] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+
+def guess(folder: Folder, ask: Ask) -> Guess:
+    """Find out what the files are for; ask where several fit.
+
+    Raises
+    ------
+    InputError
+        If there are no boundaries or no counts, or a question cannot be asked.
+    """
+    found = _pair(folder, ask)
+    found.left = list(folder.left)
+    _values(found, ask)
+    _periods(folder, found)
+    _rasters(folder, found, ask)
+    _other_tables(folder, found)
+    return found
+
+
+def _pair(folder: Folder, ask: Ask) -> Guess:
+    """Choose the boundaries and the table of the counts, by the ids that they share."""
+    place = str(folder.path)
+    if not folder.boundaries:
+        remedy = "add a GeoPackage, Shapefile or GeoJSON of the areas"
+        raise InputError(Problem(place, "has no file with polygons", remedy))
+    pairs = [
+        (areas, table, pairing)
+        for areas in folder.boundaries
+        for table in folder.tables
+        if (pairing := pairing_of(table.frame, areas)) is not None
+    ]
+    shapes = {areas.title: areas for areas, _, _ in pairs} or {
+        each.title: each for each in folder.boundaries
+    }
+    title = _one(ask, "areas", "Which has the boundaries of the counts?", list(shapes))
+    own = [(table, pairing) for areas, table, pairing in pairs if areas.title == title]
+    if not own:
+        columns = count_columns(shapes[title].frame.drop(columns="geometry"))
+        if not columns:
+            remedy = "add a table with a column of the areas' ids and one of the counts"
+            raise InputError(Problem(place, "no table has the ids of the areas", remedy))
+        unique = [c for c in attribute_columns(shapes[title].frame) if c not in columns]
+        own_id = _one(ask, "areas.id", "Which column identifies an area?",
+                      [c for c in unique if shapes[title].frame[c].is_unique])  # fmt: skip
+        return Guess(shapes[title], None, Pairing(own_id, own_id, 1.0, loose=False))
+    by_title = {table.title: (table, pairing) for table, pairing in own}
+    named = [t for t, (table, pairing) in by_title.items() if _cases_in(table, pairing)]
+    chosen = named if len(named) == 1 else named or list(by_title)
+    which = _one(ask, "counts", "Which table has the counts?", chosen)
+    table, pairing = by_title[which]
+    return Guess(shapes[title], table, pairing)
+
+
+def pairing_of(table: pd.DataFrame, areas: Boundary) -> Pairing | None:
+    """Return the columns of a table and of boundaries that have the same ids; None if none do."""
+    found: list[tuple[tuple[float, ...], Pairing]] = []
+    own = {c: id_text(areas.frame[c]) for c in attribute_columns(areas.frame)}
+    unique = {c: set(t) for c, t in own.items() if t.notna().all() and t.is_unique}
+    for column in map(str, table.columns):
+        texts = set(id_text(table[column].head(100 * N_CELL)).dropna())
+        for area_column, known in unique.items():
+            if not texts or (_counting(texts) and folded(column) != folded(area_column)):
+                continue
+            share = len(texts & known) / len(texts)
+            loose = share < SHARE
+            if loose:
+                by_fold = {folded(text) for text in known}
+                share = sum(folded(text) in by_fold for text in texts) / len(texts)
+            if share >= SHARE:
+                same, code = (
+                    folded(column) == folded(area_column),
+                    _CODE.search(area_column.lower()),
+                )
+                order = (not loose, round(share, 2), bool(code), same)
+                found.append((order, Pairing(column, area_column, share, loose)))
+    return max(found, key=lambda each: each[0])[1] if found else None
+
+
+def _counting(texts: set[str]) -> bool:
+    """Return whether ids may only count rows."""
+    numbers = [int(text) for text in texts if text.isdigit()]
+    return len(numbers) == len(texts) > (max(numbers) - min(numbers)) / 2
+
+
+def count_columns(table: pd.DataFrame) -> list[str]:
+    """Return the columns of whole numbers from 0, without ids, dates and people."""
+    return [
+        str(column)
+        for column in table.columns
+        if not _PEOPLE.search(str(column).lower())
+        and not _CODE.search(str(column).lower().replace("_", " "))
+        and not _dates(table[column])
+        and _whole(numbers_of(table[column]))
+    ]
+
+
+def numbers_of(column: pd.Series) -> np.ndarray:
+    """Return the numbers of a column, NaN where missing; empty if it has other texts."""
+    given = [each for each in column.head(N_CELL) if not is_missing(each)]
+    numbers = np.array([USUAL.number_or_nan(each) for each in given], np.float64)
+    return np.empty(0) if np.isnan(numbers).any() else numbers
+
+
+def _whole(numbers: np.ndarray) -> bool:
+    return bool(numbers.size and (numbers >= 0).all() and (numbers % 1 == 0).all())
+
+
+def _dates(column: pd.Series) -> bool:
+    """Return whether a column has dates; bare numbers are, if its name says so."""
+    texts = id_text(column.head(N_CELL)).dropna()
+    read, refused = read_periods(texts.unique())
+    if not len(texts) or refused or not all(_FORM.fullmatch(str(text)) for text in read):
+        return False
+    return PERIOD_NAME.fullmatch(str(column.name)) is not None or not all(
+        str(text).isdigit() for text in texts
+    )
+
+
+def _cases_in(table: TableFile, pairing: Pairing) -> bool:
+    columns = [c for c in count_columns(table.frame) if c != pairing.table_id]
+    return bool(columns) and any(
+        _CASES.search(text.lower()) for text in [*columns, table.title.rpartition("/")[2]]
+    )
+
+
+def _values(found: Guess, ask: Ask) -> None:
+    """Choose the column of the counts, and those of people and tested."""
+    frame = (
+        found.areas.frame.drop(columns="geometry") if found.counts is None else found.counts.frame
+    )
+    columns = [c for c in count_columns(frame) if c != found.pairing.table_id]
+    dated = [c for c in map(str, frame.columns) if _is_period_name(c)]
+    if len(dated) > 1:
+        found.wide, found.value, found.period = True, "cases", None
+        found.why["counts"] = f"a column for each of {len(dated)} periods"
+        return
+    tested = [c for c in columns if _TESTED.search(c.lower())]
+    plain = [c for c in columns if c not in tested]
+    named = [c for c in plain if _CASES.search(c.lower())]
+    if not plain and not named:
+        text = ", ".join(map(str, frame.columns))
+        what = f"no column has whole numbers from 0 that may be counts: {text}"
+        where = found.areas.title if found.counts is None else found.counts.title
+        raise InputError(Problem(where, what, "add a column with the counts"))
+    found.value = _one(ask, "counts.value", "Which column has the counts?", named or plain)
+    numbers = numbers_of(frame[found.value])
+    found.labels = set(np.unique(numbers)) <= set(LABELS.values()) and not named
+    people = [
+        str(c) for c in frame.columns
+        if _PEOPLE.search(str(c).lower()) and (numbers_of(frame[c]) > 0).any()
+    ]  # fmt: skip
+    found.weight = people[0] if len(people) == 1 else None
+    if tested:
+        text = f"Are the {found.value} positives among the {tested[0]}?"
+        answer = _one(ask, "counts.tested", text, [*tested, NONE])
+        found.tested = None if answer == NONE else answer
+
+
+def _is_period_name(name: str) -> bool:
+    (read,), _ = read_periods([name])
+    return read is not None and _FORM.fullmatch(read) is not None
+
+
+def _periods(folder: Folder, found: Guess) -> None:
+    """Find the periods of the counts, and their step."""
+    table = found.counts
+    if table is None:
+        return
+    frame, texts = table.frame, list[str]()
+    if table.labels:
+        texts = list(table.labels)
+    elif found.wide:
+        texts = [c for c in map(str, frame.columns) if _is_period_name(c)]
+    else:
+        ids = id_text(frame[found.pairing.table_id])
+        for column in map(str, frame.columns):
+            if column in (found.pairing.table_id, found.value) or not _dates(frame[column]):
+                continue
+            own = id_text(frame[column])
+            if own.nunique() > 1 and not pd.concat([ids, own], axis=1).duplicated().any():
+                found.period, texts = column, list(own.dropna().unique())
+                break
+        if found.period is None and ids.dropna().duplicated().any():
+            remedy = by_period(frame, ids, found.value, None).removeprefix("; ")
+            what = (
+                f"column {found.pairing.table_id!r} has ids several times, and no column of dates"
+            )
+            remedy = remedy or "give one row for each area, or a column with the period"
+            raise InputError(Problem(str(folder.path / table.path), what, remedy))
+    if texts:
+        found.step, found.week = step_of(texts)
+
+
+def step_of(texts: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the step of periods, and the weekday that a week of dates begins on."""
+    read = [text for text in read_periods(texts)[0] if text is not None]
+    for step in STEPS[1:]:
+        calendar = Calendar(step)
+        forms = {_FORM.fullmatch(text) is not None and len(text) < 8 for text in read}
+        if forms == {True} and all(calendar.number(text) is not None for text in read):
+            return step, None
+    days = [n for text in read if (n := Calendar("day").number(text)) is not None]
+    if len(days) < len(read) or not days:
+        return None, None
+    each = [date.fromordinal(day) for day in days]
+    if len({day.day for day in each}) == 1 and each[0].day == 1:
+        return "month", None
+    if len(days) > 1 and not any((day - days[0]) % 7 for day in days):
+        return "week", WEEKDAYS[each[0].weekday()]
+    return "day", None
+
+
+def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
+    """Tell the people from the covariates, and the truth of a simulation."""
+    rasters = [each for each in folder.rasters if _usable(each, found)]
+    truths = [each for each in rasters if _TRUTH.search(each.name)]
+    found.truth = truths[0] if len(truths) == 1 and not found.labels else None
+    found.left += [f"{each.path}: one of several truths" for each in truths if found.truth is None]
+    rest = [each for each in rasters if each not in truths]
+    named = [each for each in rest if _PEOPLE.search(f"{each.name} {each.about.unit}".lower())]
+    if found.weight is not None and found.counts is not None and not named:
+        found.why["population"] = f"people are the column {found.weight} of the counts"
+    elif rest:
+        text = "Which raster has the people?"
+        known = [each.path for each in named]
+        given = known if len(known) == 1 else [*(known or [r.path for r in rest]), NONE]
+        answer = _one(ask, "population", text, given)
+        found.population = next((each for each in rest if each.path == answer), None)
+    found.weight = None if found.population is not None else found.weight
+    for each in rest:
+        if each == found.population:
+            continue
+        if each.name in found.covariates:
+            found.left.append(f"{each.path}: {found.covariates[each.name].path} has its name")
+        else:
+            found.covariates[each.name] = each
+
+
+def _usable(each: RasterFile, found: Guess) -> bool:
+    """Return whether a raster can be a layer; if not, say why."""
+    about, moving = each.about, found.step is not None
+    why = ""
+    if about.trouble is not None:
+        why = about.trouble[0]
+    elif about.crs is None:
+        why = "has no CRS; add it with `crs: EPSG:xxxx`"
+    elif len(about.bands) > 1:
+        why = f"has {len(about.bands)} bands; add it with `band`, `variable`, `time` or `aggregate`"
+    elif each.labels and not moving:
+        why = f"{len(each.labels)} files of periods, and the counts have one: add the one of theirs"
+    elif not _overlaps(about, found.areas):
+        why = "does not overlap the areas"
+    if why:
+        found.left.append(f"{each.path}: {why}")
+    return not why
+
+
+def _overlaps(about: object, areas: Boundary) -> bool:
+    grid = getattr(about, "grid", None)
+    if grid is None or areas.frame.crs is None:
+        return True  # the check tells
+    own = areas.frame.geometry.to_crs(grid.crs).total_bounds
+    west, south, east, north = grid.bounds
+    turn = 360.0 if grid.crs.is_geographic else 0.0
+    if not np.isfinite(own).all():
+        return True
+    return any(
+        own[0] + shift < east and own[2] + shift > west and own[1] < north and own[3] > south
+        for shift in (0.0, turn, -turn)
+    )
+
+
+def _other_tables(folder: Folder, found: Guess) -> None:
+    """Take columns of decimals of other tables as covariates: what may be counts is left out."""
+    for table in folder.tables:
+        if table is found.counts:
+            continue
+        pairing = pairing_of(table.frame, found.areas)
+        if pairing is None or pairing.loose or table.labels:
+            found.left.append(f"{table.title}: has not the ids of the areas")
+            continue
+        period = next(
+            (c for c in map(str, table.frame.columns)
+             if c != pairing.table_id and _dates(table.frame[c])), None,
+        )  # fmt: skip
+        used = 0
+        for column in map(str, table.frame.columns):
+            numbers = numbers_of(table.frame[column])
+            if column in (pairing.table_id, period) or not numbers.size or _whole(numbers):
+                continue
+            name = re.sub(r"\W+", "_", column).strip("_").lower()
+            if name not in found.covariates and (period is None or found.step is not None):
+                found.tables[name] = (table, pairing, column, period)
+                used += 1
+        if not used:
+            found.left.append(f"{table.title}: no column of decimals that could be a covariate")
+
+
+def names_column(found: Guess) -> str | None:
+    """Return the column with the names of the areas, if another than that of the ids."""
+    name = name_column(attribute_columns(found.areas.frame))
+    return None if name == found.pairing.area_id else name
+
+
+def _one(ask: Ask, key: str, text: str, answers: Sequence[str]) -> str:
+    """Return the only answer, or ask."""
+    return answers[0] if len(answers) == 1 else ask(key, text, answers)
