@@ -83,6 +83,11 @@ class RasterFile:
         return bool(self.labels) and all(len(label) == 4 for label in self.labels)
 
     @property
+    def paths(self) -> list[str]:
+        """Each of its files."""
+        return [self.path.replace("{period}", label) for label in self.labels] or [self.path]
+
+    @property
     def name(self) -> str:
         """Return a name of a covariate: that of the file, without a date."""
         stem = Path(self.path.replace("{period}", "")).stem

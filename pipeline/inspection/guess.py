@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 
 import numpy as np
@@ -31,7 +31,7 @@ N_CELL = 5_000  # rows that tell what a column has
 _CASES = re.compile(
     r"case|\bcas\b|casos?|count|confirm|positiv|deaths?|incid|malaria|cholera|dengue"
 )
-_TESTED = re.compile(r"tested|examined|n_test|denominator")
+_TESTED = re.compile(r"tested|examined|(?<![a-z])tests?(?![a-z])|denominator")
 _PEOPLE = re.compile(
     r"(?<![a-z])(pop(ulation|ulacao)?|people|persons?|inhabitants|ppp|worldpop)(?![a-z])|population"
 )
@@ -70,6 +70,8 @@ class Guess:
         Columns.
     step, week : str or None
         Of the periods.
+    texts : list of str
+        The periods, as ``{period}`` stands for them.
     population : RasterFile or None
     covariates : dict of RasterFile
     tables : dict of (TableFile, Pairing, str, str or None)
@@ -92,6 +94,7 @@ class Guess:
     period: str | None = None
     step: str | None = None
     week: str | None = None
+    texts: list[str] = field(default_factory=list)
     population: RasterFile | None = None
     covariates: dict[str, RasterFile] = field(default_factory=dict)
     tables: dict[str, tuple[TableFile, Pairing, str, str | None]] = field(default_factory=dict)
@@ -135,13 +138,17 @@ def _pair(folder: Folder, ask: Ask) -> Guess:
     title = _one(ask, "areas", "Which has the boundaries of the counts?", list(shapes))
     own = [(table, pairing) for areas, table, pairing in pairs if areas.title == title]
     if not own:
-        columns = count_columns(shapes[title].frame.drop(columns="geometry"))
+        frame = shapes[title].frame.drop(columns="geometry")
+        columns = [c for c in count_columns(frame) if _CASES.search(c.lower())]
         if not columns:
             remedy = "add a table with a column of the areas' ids and one of the counts"
             raise InputError(Problem(place, "no table has the ids of the areas", remedy))
-        unique = [c for c in attribute_columns(shapes[title].frame) if c not in columns]
-        own_id = _one(ask, "areas.id", "Which column identifies an area?",
-                      [c for c in unique if shapes[title].frame[c].is_unique])  # fmt: skip
+        texts = {c: id_text(frame[c]) for c in map(str, frame.columns) if c not in columns}
+        ids = [c for c, each in texts.items() if each.notna().all() and each.is_unique]
+        if not ids:
+            remedy = "add a column with an id of each area"
+            raise InputError(Problem(title, "no column identifies an area", remedy))
+        own_id = _one(ask, "areas.id", "Which column identifies an area?", ids)
         return Guess(shapes[title], None, Pairing(own_id, own_id, 1.0, loose=False))
     by_title = {table.title: (table, pairing) for table, pairing in own}
     named = [t for t, (table, pairing) in by_title.items() if _cases_in(table, pairing)]
@@ -183,15 +190,20 @@ def _counting(texts: set[str]) -> bool:
 
 
 def count_columns(table: pd.DataFrame) -> list[str]:
-    """Return the columns of whole numbers from 0, without ids, dates and people."""
-    return [
-        str(column)
-        for column in table.columns
-        if not _PEOPLE.search(str(column).lower())
-        and not _CODE.search(str(column).lower().replace("_", " "))
-        and not _dates(table[column])
-        and _whole(numbers_of(table[column]))
-    ]
+    """Return the columns that may be counts, without ids, dates and people.
+
+    Numbers have to be whole, unless the name says cases: modelled counts have decimals.
+    """
+    found = []
+    for name in map(str, table.columns):
+        plain = name.lower()
+        other = _PEOPLE.search(plain) or _CODE.search(plain.replace("_", " "))
+        if other or _dates(table[name]):
+            continue
+        numbers = numbers_of(table[name])
+        if _whole(numbers) or (_CASES.search(plain) and numbers.size and numbers.min() >= 0):
+            found.append(name)
+    return found
 
 
 def numbers_of(column: pd.Series) -> np.ndarray:
@@ -289,18 +301,17 @@ def _periods(folder: Folder, found: Guess) -> None:
             raise InputError(Problem(str(folder.path / table.path), what, remedy))
     if texts:
         found.step, found.week = step_of(texts)
+        found.texts = [text for text in read_periods(texts)[0] if text is not None]
 
 
 def step_of(texts: Sequence[str]) -> tuple[str | None, str | None]:
     """Return the step of periods, and the weekday that a week of dates begins on."""
     read = [text for text in read_periods(texts)[0] if text is not None]
-    for step in STEPS[1:]:
-        calendar = Calendar(step)
-        forms = {_FORM.fullmatch(text) is not None and len(text) < 8 for text in read}
-        if forms == {True} and all(calendar.number(text) is not None for text in read):
-            return step, None
     days = [n for text in read if (n := Calendar("day").number(text)) is not None]
-    if len(days) < len(read) or not days:
+    if not days:
+        fit = [s for s in STEPS[1:] if all(Calendar(s).number(text) is not None for text in read)]
+        return (fit[0] if read and fit else None), None
+    if len(days) < len(read):
         return None, None
     each = [date.fromordinal(day) for day in days]
     if len({day.day for day in each}) == 1 and each[0].day == 1:
@@ -312,7 +323,12 @@ def step_of(texts: Sequence[str]) -> tuple[str | None, str | None]:
 
 def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
     """Tell the people from the covariates, and the truth of a simulation."""
-    rasters = [each for each in folder.rasters if _usable(each, found)]
+    rasters = []
+    for each in folder.rasters:
+        if each.labels and found.step is None and _PEOPLE.search(each.name):  # of which year?
+            rasters += [replace(each, path=p, labels=()) for p in each.paths]
+        elif _usable(each, found):
+            rasters.append(each)
     truths = [each for each in rasters if _TRUTH.search(each.name)]
     found.truth = truths[0] if len(truths) == 1 and not found.labels else None
     found.left += [f"{each.path}: one of several truths" for each in truths if found.truth is None]
@@ -329,6 +345,9 @@ def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
     found.weight = None if found.population is not None else found.weight
     for each in rest:
         if each == found.population:
+            continue
+        if each in named and found.population is not None:
+            found.left.append(f"{each.path}: people are {found.population.path}")
             continue
         if each.name in found.covariates:
             found.left.append(f"{each.path}: {found.covariates[each.name].path} has its name")
@@ -348,6 +367,9 @@ def _usable(each: RasterFile, found: Guess) -> bool:
         why = f"has {len(about.bands)} bands; add it with `band`, `variable`, `time` or `aggregate`"
     elif each.labels and not moving:
         why = f"{len(each.labels)} files of periods, and the counts have one: add the one of theirs"
+    elif each.labels and not each.years and not set(each.labels) & set(found.texts):
+        why = f"its dates ({each.labels[0]}) are not written as those of the counts "
+        why += f"({found.texts[0]}): rename the files"
     elif not _overlaps(about, found.areas):
         why = "does not overlap the areas"
     if why:
@@ -393,7 +415,8 @@ def _other_tables(folder: Folder, found: Guess) -> None:
                 found.tables[name] = (table, pairing, column, period)
                 used += 1
         if not used:
-            found.left.append(f"{table.title}: no column of decimals that could be a covariate")
+            text = "its whole numbers may be counts, labels or folds: none is a covariate"
+            found.left.append(f"{table.title}: {text}")
 
 
 def names_column(found: Guess) -> str | None:
