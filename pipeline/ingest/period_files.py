@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from geo.core.errors import Problem, name_first
 from pipeline.config.schema import Config
@@ -49,13 +50,16 @@ def _others(config: Config) -> Iterator[tuple[str, str]]:
     for label in (*series.periods, *series.following(config.output.forecast)):
         for name in config.moving():
             section = layers_of(config.at(label))[name]
-            # Steps of a cube, and rows of a table, are what ingest counts.
-            steps = getattr(section, "table", None) is not None or section.aggregate is not None
             # A file of several times need not reach to the forecasts.
             beyond = label not in series.periods and section.time is not None
-            own = label != config.period and not steps and not beyond
+            own = label != config.period and not _has_steps(section) and not beyond
             if own and not is_remote(section.path) and Path(section.path).exists():
                 yield label, name
+
+
+def _has_steps(section: Any) -> bool:
+    """Return whether a layer is a cube or a table: ingest counts its steps or rows."""
+    return getattr(section, "table", None) is not None or section.aggregate is not None
 
 
 def _of_periods(each: list[tuple[str, Problem]]) -> Problem:
@@ -65,7 +69,9 @@ def _of_periods(each: list[tuple[str, Problem]]) -> Problem:
 
 
 def period_states(config: Config) -> dict[str, list[str]]:
-    """Return what each layer that moves has in each period: ``file``, ``no file`` or ``unknown``.
+    """Return which files there are of each layer with one a period.
+
+    A cube or a table has all periods in one file, and is left out.
 
     Parameters
     ----------
@@ -74,7 +80,8 @@ def period_states(config: Config) -> dict[str, list[str]]:
     Returns
     -------
     dict of str to list of str
-        By configuration key; periods of the series, then the forecasts.
+        By configuration key: ``file``, ``no file`` or ``unknown`` (at an address) of each period
+        of the series, then of the forecasts.
     """
     series = config.series
     if series is None:
@@ -83,6 +90,7 @@ def period_states(config: Config) -> dict[str, list[str]]:
     return {
         head_of(name): [_state(layers_of(config.at(label))[name].path) for label in labels]
         for name in config.moving()
+        if not _has_steps(layers_of(config)[name])
     }
 
 

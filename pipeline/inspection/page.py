@@ -181,6 +181,8 @@ def _areas(config: Config, seen: Seen, content: dict[str, Any]) -> list[Drawn]:
     shown = table.reindex(table["spreads"].abs().sort_values(ascending=False, kind="stable").index)
     named = {"id": "area", "name": "name", "value": words.total, "people": "people"}
     named |= {"exposure": words.exposure} if words.exposure != "people" else {}
+    if words.exposure == "people":  # of a column, where no raster has them
+        shown["people"] = shown["exposure"]
     if not words.classes:
         named |= {"rate": label, "expected": "as around", "spreads": "spreads away"}
         named |= {"odd": "stands apart"}

@@ -9,9 +9,9 @@ import shapely
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
-from geo.writers.colours import Scale
+from geo.writers.colours import Scale, ramp_colours
 from pipeline.inspection.seen import PEOPLE, Copies, Seen
 from pipeline.reporting.figures import Drawn, fill_areas, new_figure
 from pipeline.reporting.preview import (
@@ -161,7 +161,8 @@ def draw_rates(seen: Seen, rates: np.ndarray, odd: np.ndarray, label: str) -> Dr
     figure = new_figure(4.6, tall + 0.95)
     axes = figure.add_axes((0.02, 0.95 / (tall + 0.95), 0.96, 0.98 * tall / (tall + 0.95)))
     own = rates[shapes.index]
-    scale = Scale.of(own)
+    labels = set(np.unique(own[np.isfinite(own)])) == {0.0, 1.0}
+    scale = Scale((0.0, 1.0), ramp_colours("level", 2)) if labels else Scale.of(own)
     thin = max(right - left, top - bottom) / 3000
     polygons = np.asarray(shapes.simplify(thin).array)
     fill_areas(axes, polygons, [scale.colour(v) if np.isfinite(v) else NONE for v in own])
@@ -209,7 +210,7 @@ def draw_people_and_counts(
     if known.sum() < 2:
         return None
     figure = new_figure(4.6, 4.4)
-    axes = figure.add_axes((0.15, 0.13, 0.82, 0.84))
+    axes = figure.add_axes((0.19, 0.13, 0.78, 0.84))
     prepare_plot(axes, "", words[0], words[1])
     axes.set_box_aspect(None)
     x, y = exposure, np.clip(value, 0.5, None)  # a logarithmic axis has no zero
@@ -228,6 +229,11 @@ def draw_people_and_counts(
             names[at], (x[at], y[at]), xytext=(4, 4), textcoords="offset points", size=8, color=RED
         )
     axes.set(xscale="log", yscale="log")
+    for axis, own in ((axes.xaxis, x[known]), (axes.yaxis, y[known])):
+        near = own.max() < 30 * own.min()
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if near else (1.0,)))
+        axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axis.set_minor_formatter("")
     axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left")
     alt = (
         f"Scatter plot of the areas: {words[1]} against {words[0]}, logarithmic. Red points stand "
