@@ -264,8 +264,8 @@ def draw_periods(periods: pd.DataFrame, names: np.ndarray, total: str) -> Drawn 
     whole = tall + 3.1
     figure = new_figure(9.3, whole)
     left = 0.17 if named else 0.08
-    upper = figure.add_axes((left, (tall + 1.15) / whole, 0.98 - left, 1.5 / whole))
-    lower = figure.add_axes((left, 0.55 / whole, 0.98 - left, tall / whole), sharex=upper)
+    upper = figure.add_axes((left, (tall + 1.15) / whole, 0.96 - left, 1.5 / whole))
+    lower = figure.add_axes((left, 0.55 / whole, 0.96 - left, tall / whole), sharex=upper)
     at = np.arange(table.shape[1])
     sums = np.nansum(table, axis=0)
     counted = (~np.isnan(table)).any(axis=0)
@@ -286,7 +286,8 @@ def draw_periods(periods: pd.DataFrame, names: np.ndarray, total: str) -> Drawn 
         kind, cmap=ListedColormap([NONE, ZERO]), vmin=0, vmax=1, aspect="auto",
         interpolation="nearest",
     )  # fmt: skip
-    lower.set_title("Each area, those with most gaps first", loc="left", size=10, color=INK)
+    which = "Each area" if len(strip) == len(table) else f"{len(strip):,} of {len(table):,} areas"
+    lower.set_title(f"{which}, those with most gaps first", loc="left", size=10, color=INK)
     lower.set_yticks(range(len(strip)) if named else [], titles if named else [])
     shown = np.unique(np.linspace(0, len(at) - 1, min(len(at), 10)).astype(int))
     lower.set_xticks(shown, [str(periods.columns[k]) for k in shown])
