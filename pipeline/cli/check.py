@@ -41,7 +41,7 @@ LINE_AFTER_S = 10.0  # from which a line says what takes so long
 
 Page = Annotated[
     Path | None,
-    typer.Argument(metavar="[FILE]", help="With --html: the page; CONFIG-check.html by default."),
+    typer.Argument(metavar="FILE", help="With --html: the page; CONFIG-check.html by default."),
 ]
 
 

@@ -19,7 +19,7 @@ NAME = "disagg.yaml"
 
 def init(
     folder: Annotated[
-        Path, typer.Argument(metavar="[FOLDER]", help="Where the files are; here by default.")
+        Path, typer.Argument(metavar="FOLDER", help="Where the files are; here by default.")
     ] = Path(),
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing; end where several files fit.")

@@ -95,9 +95,10 @@ def _disagg(
       disagg run demo/disagg.yaml
 
     \b
-    For your own data, write a configuration like demo/disagg.yaml, then:
-      disagg check mine.yaml
-      disagg run mine.yaml
+    For your own data, let a configuration be written from its folder, then:
+      disagg init mine
+      disagg check mine/disagg.yaml
+      disagg run mine/disagg.yaml
     """  # noqa: D301 (the \b is for the help's formatter)
     if version:
         from pipeline.core.revision import full_version

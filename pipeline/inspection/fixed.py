@@ -82,36 +82,43 @@ def write_fixed(file: Path, found: Findings, check: Check) -> Fixed:
         If there is a file of its name.
     """
     target, changes = fixed_path(file), list[Change]()
-    text = file.read_text(encoding="utf-8")
-    kept = True
-    for _ in range(ROUNDS):
-        fresh = [each for each in changes_of(found) if each.key not in {c.key for c in changes}]
-        if not fresh:
-            break
-        changes += fresh
-        text, kept = changed(text, fresh)
-        # Beside the old one, for its paths; hidden, and gone whatever happens.
-        trial = file.with_name(f".{file.stem}.fixing{file.suffix}")
-        try:
+    text, kept = file.read_text(encoding="utf-8"), True
+    # Beside the old one, for its paths; hidden, and gone whatever happens.
+    trial, beside = file.with_name(f".{file.stem}.fixing{file.suffix}"), list[Path]()
+    done = False
+    try:
+        for _ in range(ROUNDS):
+            fresh = [each for each in changes_of(found) if each.key not in {c.key for c in changes}]
+            if not fresh:
+                break
+            for name, content in [each.beside for each in fresh if each.beside is not None]:
+                beside += _write(file.with_name(name), content)
+            changes += fresh
+            text, kept = changed(text, fresh)
             trial.write_text(text, encoding="utf-8")
             again = check(trial)
-        finally:
-            trial.unlink(missing_ok=True)
-        if again is None:
-            break
-        found = again
-    if not changes:
-        return Fixed((), None, kept)
-    files = {target: text.encode()}
-    files |= {file.with_name(c.beside[0]): c.beside[1] for c in changes if c.beside is not None}
-    taken = [path for path in files if path.exists() and path.read_bytes() != files[path]]
-    if taken:
+            if again is None:
+                break
+            found = again
+        if changes:
+            _write(target, text.encode())
+        done = True
+    finally:
+        for path in [trial, *([] if done else beside)]:
+            path.unlink(missing_ok=True)
+    return Fixed(tuple(changes), target if changes else None, kept)
+
+
+def _write(path: Path, content: bytes) -> list[Path]:
+    """Write a file unless it is there with the same content; return what was written."""
+    if path.exists():
+        if path.read_bytes() == content:
+            return []
         remedy = "move it away, or remove it; nothing was written"
-        raise InputError([Problem(str(path), "is there already", remedy) for path in taken])
-    for path, content in files.items():
-        with atomic_write(path) as opened:
-            opened.write(content)
-    return Fixed(tuple(changes), target, kept)
+        raise InputError(Problem(str(path), "is there already", remedy))
+    with atomic_write(path) as opened:
+        opened.write(content)
+    return [path]
 
 
 def changed(text: str, changes: Sequence[Change]) -> tuple[str, bool]:

@@ -18,7 +18,7 @@ import yaml
 from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
-from pipeline.inspection.mends import MENDS
+from pipeline.inspection.mends import MENDS, Change, Findings, Mend
 from tests.pipeline.series_inputs import write_inputs
 
 
@@ -159,6 +159,28 @@ def test_a_mended_file_of_another_time_is_not_overwritten(
     assert main(["check", str(config), "--fix"]) == 2
     assert "disagg.fixed.yaml: is there already" in capsys.readouterr().err
     assert (directory / "disagg.fixed.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_further_mend_brings_a_file(
+    country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, taken: bool
+) -> None:
+    directory = tmp_path / "copy"
+    shutil.copytree(country.parent, directory)
+    config, table = directory / "disagg.yaml", (directory / "cases.csv").read_bytes()
+    (directory / "cases.csv").unlink()
+
+    def from_memory(found: Findings) -> list[Change]:
+        why = "the table of the counts is gone"
+        return [Change(("counts", "path"), "again.csv", why, beside=("again.csv", table))]
+
+    monkeypatch.setattr("pipeline.inspection.mends.MENDS", [Mend("again", "a table", from_memory)])
+    if taken:
+        (directory / "disagg.fixed.yaml").write_text("mine")
+    assert main(["check", str(config), "--fix", "--quiet"]) == 2
+    assert (directory / "again.csv").exists() is not taken  # nothing is half written
+    if not taken:
+        assert all_problems(directory / "disagg.fixed.yaml")[0] == []
 
 
 def test_mends_have_names_of_their_own() -> None:
