@@ -5,52 +5,39 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 
 import numpy as np
 import pandas as pd
 
-from geo.core.calendar import STEPS, WEEKDAYS, Calendar
 from geo.core.columns import (
     LABELS,
     attribute_columns,
-    folded,
     id_text,
-    is_missing,
     name_column,
 )
 from geo.core.errors import InputError, Problem
 from geo.core.period_text import read_periods
-from geo.core.spelling import USUAL
-from geo.tables.id_proposals import PERIOD_NAME, by_period
+from geo.tables.id_proposals import by_period
+from pipeline.inspection.columns import (
+    CASES,
+    PEOPLE,
+    TESTED,
+    Pairing,
+    count_columns,
+    has_dates,
+    is_period_name,
+    is_whole,
+    numbers_of,
+    pairing_of,
+    step_of,
+)
 from pipeline.inspection.folder import Boundary, Folder, RasterFile, TableFile
 
 NONE = "none"
-SHARE = 0.5  # of a table's ids that are those of areas
-N_CELL = 5_000  # rows that tell what a column has
-_CASES = re.compile(
-    r"case|\bcas\b|casos?|count|confirm|positiv|deaths?|incid|malaria|cholera|dengue"
-)
-_TESTED = re.compile(r"tested|examined|(?<![a-z])tests?(?![a-z])|denominator")
-_PEOPLE = re.compile(
-    r"(?<![a-z])(pop(ulation|ulacao)?|people|persons?|inhabitants|ppp|worldpop)(?![a-z])|population"
-)
 _TRUTH = re.compile(r"^truth(?![a-z])")
-_CODE = re.compile(r"(?<![a-z])(id|code|pcode|uid|key|iso|gid)(?![a-z])")
-_FORM = re.compile(r"(19|20)\d\d(-?(0[1-9]|1[0-2])(-?[0-3]\d)?|-?[Ww]\d\d?|-?[Qq][1-4])?")
 
 #: Asks a question: its key, its text, and the answers that there are.
 Ask = Callable[[str, str, Sequence[str]], str]
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """Which column of a table has the ids of which of the boundaries."""
-
-    table_id: str
-    area_id: str
-    share: float
-    loose: bool
 
 
 @dataclass
@@ -139,7 +126,7 @@ def _pair(folder: Folder, ask: Ask) -> Guess:
     own = [(table, pairing) for areas, table, pairing in pairs if areas.title == title]
     if not own:
         frame = shapes[title].frame.drop(columns="geometry")
-        columns = [c for c in count_columns(frame) if _CASES.search(c.lower())]
+        columns = [c for c in count_columns(frame) if CASES.search(c.lower())]
         if not columns:
             remedy = "add a table with a column of the areas' ids and one of the counts"
             raise InputError(Problem(place, "no table has the ids of the areas", remedy))
@@ -158,80 +145,10 @@ def _pair(folder: Folder, ask: Ask) -> Guess:
     return Guess(shapes[title], table, pairing)
 
 
-def pairing_of(table: pd.DataFrame, areas: Boundary) -> Pairing | None:
-    """Return the columns of a table and of boundaries that have the same ids; None if none do."""
-    found: list[tuple[tuple[float, ...], Pairing]] = []
-    own = {c: id_text(areas.frame[c]) for c in attribute_columns(areas.frame)}
-    unique = {c: set(t) for c, t in own.items() if t.notna().all() and t.is_unique}
-    for column in map(str, table.columns):
-        texts = set(id_text(table[column].head(100 * N_CELL)).dropna())
-        for area_column, known in unique.items():
-            if not texts or (_counting(texts) and folded(column) != folded(area_column)):
-                continue
-            share = len(texts & known) / len(texts)
-            loose = share < SHARE
-            if loose:
-                by_fold = {folded(text) for text in known}
-                share = sum(folded(text) in by_fold for text in texts) / len(texts)
-            if share >= SHARE:
-                same, code = (
-                    folded(column) == folded(area_column),
-                    _CODE.search(area_column.lower()),
-                )
-                order = (not loose, round(share, 2), bool(code), same)
-                found.append((order, Pairing(column, area_column, share, loose)))
-    return max(found, key=lambda each: each[0])[1] if found else None
-
-
-def _counting(texts: set[str]) -> bool:
-    """Return whether ids may only count rows."""
-    numbers = [int(text) for text in texts if text.isdigit()]
-    return len(numbers) == len(texts) > (max(numbers) - min(numbers)) / 2
-
-
-def count_columns(table: pd.DataFrame) -> list[str]:
-    """Return the columns that may be counts, without ids, dates and people.
-
-    Numbers have to be whole, unless the name says cases: modelled counts have decimals.
-    """
-    found = []
-    for name in map(str, table.columns):
-        plain = name.lower()
-        other = _PEOPLE.search(plain) or _CODE.search(plain.replace("_", " "))
-        if other or _dates(table[name]):
-            continue
-        numbers = numbers_of(table[name])
-        if _whole(numbers) or (_CASES.search(plain) and numbers.size and numbers.min() >= 0):
-            found.append(name)
-    return found
-
-
-def numbers_of(column: pd.Series) -> np.ndarray:
-    """Return the numbers of a column, NaN where missing; empty if it has other texts."""
-    given = [each for each in column.head(N_CELL) if not is_missing(each)]
-    numbers = np.array([USUAL.number_or_nan(each) for each in given], np.float64)
-    return np.empty(0) if np.isnan(numbers).any() else numbers
-
-
-def _whole(numbers: np.ndarray) -> bool:
-    return bool(numbers.size and (numbers >= 0).all() and (numbers % 1 == 0).all())
-
-
-def _dates(column: pd.Series) -> bool:
-    """Return whether a column has dates; bare numbers are, if its name says so."""
-    texts = id_text(column.head(N_CELL)).dropna()
-    read, refused = read_periods(texts.unique())
-    if not len(texts) or refused or not all(_FORM.fullmatch(str(text)) for text in read):
-        return False
-    return PERIOD_NAME.fullmatch(str(column.name)) is not None or not all(
-        str(text).isdigit() for text in texts
-    )
-
-
 def _cases_in(table: TableFile, pairing: Pairing) -> bool:
     columns = [c for c in count_columns(table.frame) if c != pairing.table_id]
     return bool(columns) and any(
-        _CASES.search(text.lower()) for text in [*columns, table.title.rpartition("/")[2]]
+        CASES.search(text.lower()) for text in [*columns, table.title.rpartition("/")[2]]
     )
 
 
@@ -241,14 +158,14 @@ def _values(found: Guess, ask: Ask) -> None:
         found.areas.frame.drop(columns="geometry") if found.counts is None else found.counts.frame
     )
     columns = [c for c in count_columns(frame) if c != found.pairing.table_id]
-    dated = [c for c in map(str, frame.columns) if _is_period_name(c)]
+    dated = [c for c in map(str, frame.columns) if is_period_name(c)]
     if len(dated) > 1:
         found.wide, found.value, found.period = True, "cases", None
         found.why["counts"] = f"a column for each of {len(dated)} periods"
         return
-    tested = [c for c in columns if _TESTED.search(c.lower())]
+    tested = [c for c in columns if TESTED.search(c.lower())]
     plain = [c for c in columns if c not in tested]
-    named = [c for c in plain if _CASES.search(c.lower())]
+    named = [c for c in plain if CASES.search(c.lower())]
     if not plain and not named:
         text = ", ".join(map(str, frame.columns))
         what = f"no column has whole numbers from 0 that may be counts: {text}"
@@ -259,18 +176,13 @@ def _values(found: Guess, ask: Ask) -> None:
     found.labels = set(np.unique(numbers)) <= set(LABELS.values()) and not named
     people = [
         str(c) for c in frame.columns
-        if _PEOPLE.search(str(c).lower()) and (numbers_of(frame[c]) > 0).any()
+        if PEOPLE.search(str(c).lower()) and (numbers_of(frame[c]) > 0).any()
     ]  # fmt: skip
     found.weight = people[0] if len(people) == 1 else None
     if tested:
         text = f"Are the {found.value} positives among the {tested[0]}?"
         answer = _one(ask, "counts.tested", text, [*tested, NONE])
         found.tested = None if answer == NONE else answer
-
-
-def _is_period_name(name: str) -> bool:
-    (read,), _ = read_periods([name])
-    return read is not None and _FORM.fullmatch(read) is not None
 
 
 def _periods(folder: Folder, found: Guess) -> None:
@@ -282,11 +194,11 @@ def _periods(folder: Folder, found: Guess) -> None:
     if table.labels:
         texts = list(table.labels)
     elif found.wide:
-        texts = [c for c in map(str, frame.columns) if _is_period_name(c)]
+        texts = [c for c in map(str, frame.columns) if is_period_name(c)]
     else:
         ids = id_text(frame[found.pairing.table_id])
         for column in map(str, frame.columns):
-            if column in (found.pairing.table_id, found.value) or not _dates(frame[column]):
+            if column in (found.pairing.table_id, found.value) or not has_dates(frame[column]):
                 continue
             own = id_text(frame[column])
             if own.nunique() > 1 and not pd.concat([ids, own], axis=1).duplicated().any():
@@ -304,28 +216,11 @@ def _periods(folder: Folder, found: Guess) -> None:
         found.texts = [text for text in read_periods(texts)[0] if text is not None]
 
 
-def step_of(texts: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the step of periods, and the weekday that a week of dates begins on."""
-    read = [text for text in read_periods(texts)[0] if text is not None]
-    days = [n for text in read if (n := Calendar("day").number(text)) is not None]
-    if not days:
-        fit = [s for s in STEPS[1:] if all(Calendar(s).number(text) is not None for text in read)]
-        return (fit[0] if read and fit else None), None
-    if len(days) < len(read):
-        return None, None
-    each = [date.fromordinal(day) for day in days]
-    if len({day.day for day in each}) == 1 and each[0].day == 1:
-        return "month", None
-    if len(days) > 1 and not any((day - days[0]) % 7 for day in days):
-        return "week", WEEKDAYS[each[0].weekday()]
-    return "day", None
-
-
 def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
     """Tell the people from the covariates, and the truth of a simulation."""
     rasters = []
     for each in folder.rasters:
-        if each.labels and found.step is None and _PEOPLE.search(each.name):  # of which year?
+        if each.labels and found.step is None and PEOPLE.search(each.name):  # of which year?
             rasters += [replace(each, path=p, labels=()) for p in each.paths]
         elif _usable(each, found):
             rasters.append(each)
@@ -333,7 +228,7 @@ def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
     found.truth = truths[0] if len(truths) == 1 and not found.labels else None
     found.left += [f"{each.path}: one of several truths" for each in truths if found.truth is None]
     rest = [each for each in rasters if each not in truths]
-    named = [each for each in rest if _PEOPLE.search(f"{each.name} {each.about.unit}".lower())]
+    named = [each for each in rest if PEOPLE.search(f"{each.name} {each.about.unit}".lower())]
     if found.weight is not None and found.counts is not None and not named:
         found.why["population"] = f"people are the column {found.weight} of the counts"
     elif rest:
@@ -403,12 +298,12 @@ def _other_tables(folder: Folder, found: Guess) -> None:
             continue
         period = next(
             (c for c in map(str, table.frame.columns)
-             if c != pairing.table_id and _dates(table.frame[c])), None,
+             if c != pairing.table_id and has_dates(table.frame[c])), None,
         )  # fmt: skip
         used = 0
         for column in map(str, table.frame.columns):
             numbers = numbers_of(table.frame[column])
-            if column in (pairing.table_id, period) or not numbers.size or _whole(numbers):
+            if column in (pairing.table_id, period) or not numbers.size or is_whole(numbers):
                 continue
             name = re.sub(r"\W+", "_", column).strip("_").lower()
             if name not in found.covariates and (period is None or found.step is not None):

@@ -14,7 +14,7 @@ import yaml
 
 from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
-from pipeline.inspection.guess import step_of
+from pipeline.inspection.columns import step_of
 from tests.pipeline.series_inputs import (
     MONTHS,
     areas,
