@@ -94,7 +94,7 @@ def check(
 
             written = page or default_page(config)
             with atomic_write(written) as file:
-                file.write(page_of(config, problems, parsed, examined, seen, found))
+                file.write(page_of(config, problems, parsed, examined, seen))
         suspicions = examined.suspicions if examined is not None else ()
         fixed = _fixed(config, period, problems, parsed, suspicions) if fix else None
         output.print_json(

@@ -43,7 +43,6 @@ def page_of(
     config: Config | None,
     examined: Examined | None,
     seen: Seen,
-    found: dict[str, str],
 ) -> bytes:
     """Return the page, UTF-8.
 
@@ -56,8 +55,6 @@ def page_of(
         None if it is invalid.
     examined : Examined or None
     seen : Seen
-    found : dict of str to str
-        Description of each input.
     """
     suspicions = () if examined is None else examined.suspicions
     counts = config is not None and config.response_kind.countable
@@ -65,7 +62,7 @@ def page_of(
     content: dict[str, Any] = {
         "name": str(file) if config is None else config.name,
         "file": str(file),
-        "subtitle": _subtitle(config, found),
+        "subtitle": _subtitle(config),
         "verdict": verdict_of(len(problems), len(suspicions)),
         "findings": [*(_finding(each) for each in problems), *map(_finding, suspicions)],
         "facts": []
@@ -111,11 +108,12 @@ def _finding(each: Problem | Suspicion) -> dict[str, str]:
     }
 
 
-def _subtitle(config: Config | None, found: dict[str, str]) -> str:
+def _subtitle(config: Config | None) -> str:
     if config is None:
         return "The configuration is not valid: its inputs were not looked at."
-    text = f"What `disagg check` read, of period {config.period}." if config.period else ""
-    return text.replace("`", "") or f"What disagg check read: {len(found) or 'the'} inputs."
+    return (
+        f"The inputs{f' of {config.period}' if config.period else ''}, as disagg check reads them."
+    )
 
 
 def _n_facts(profile: Profile) -> int:
