@@ -34,6 +34,7 @@ from pipeline.cli.console import (
 )
 from pipeline.cli.demo import demo
 from pipeline.cli.dhis2 import dhis2
+from pipeline.cli.init import init
 from pipeline.cli.migrate import migrate
 from pipeline.cli.plan import Within, describe, plan, propose_within
 from pipeline.cli.repeat import Into, Record, check_repeat_options, load_repetition
@@ -64,6 +65,7 @@ app.add_typer(dhis2, name="dhis2")
 add_commands(app)
 app.command()(demo)
 app.command()(check)
+app.command()(init)
 app.command()(plan)
 app.command()(compare)
 app.command()(migrate)
@@ -95,9 +97,10 @@ def _disagg(
       disagg run demo/disagg.yaml
 
     \b
-    For your own data, write a configuration like demo/disagg.yaml, then:
-      disagg check mine.yaml
-      disagg run mine.yaml
+    For your own data, let a configuration be written from its folder, then:
+      disagg init mine
+      disagg check mine/disagg.yaml
+      disagg run mine/disagg.yaml
     """  # noqa: D301 (the \b is for the help's formatter)
     if version:
         from pipeline.core.revision import full_version

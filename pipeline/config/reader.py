@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from geo.core.errors import InputError, Problem
+from geo.core.errors import InputError, Problem, name_first
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
 from pipeline.config.moving import spread
@@ -151,8 +151,14 @@ def load_config(
     return config
 
 
-def missing_files(config: Config, problems: list[Problem]) -> None:
-    """Append a problem for each missing local input of a configuration."""
+def missing_files(config: Config, problems: list[Problem]) -> set[str]:
+    """Append a problem for each missing local input, one for all periods of a layer.
+
+    Returns
+    -------
+    set of str
+        The paths that are missing.
+    """
     reported: set[str] = set()
     missing = no_people(config)
     if missing is not None:
@@ -163,10 +169,48 @@ def missing_files(config: Config, problems: list[Problem]) -> None:
             for name, path in config.input_paths().items()
             if name.startswith("population.") or name == "grid.like"
         )
+    found = set(reported)
+    of_periods: dict[str, list[tuple[str, str]]] = {}
     for name, path in config.input_paths().items():
-        if path not in reported:  # grid.like mostly repeats another key
-            reported.add(path)
+        if path in reported:  # grid.like mostly repeats another key
+            continue
+        reported.add(path)
+        if not _is_missing(path):
+            continue
+        found.add(path)
+        layer, label = _moving_layer(config, name)
+        if label:
+            of_periods.setdefault(layer, []).append((label, path))
+        else:
             _report_missing(path, _split(name), config.document, problems)
+    for layer, each in of_periods.items():
+        problems.append(_missing_periods(config, layer, sorted(each)))
+    return found
+
+
+def _moving_layer(config: Config, name: str) -> tuple[str, str]:
+    """Return the layer and the period of a key of ``input_paths``; empty for what stands still."""
+    for layer in config.moving() if config.series is not None else ():
+        head = layer if layer == "population" else f"covariates.{layer}"
+        if name == f"{head}.path" or name.startswith(f"{head}."):
+            label = name.removeprefix(f"{head}.").rpartition(".")[0].removesuffix(".later")
+            if label in ("", *config.series.periods):  # type: ignore[union-attr]
+                return head, label or str(config.period)
+    return "", ""
+
+
+def _missing_periods(config: Config, layer: str, each: list[tuple[str, str]]) -> Problem:
+    """Return the problem of the periods that lack a file of a layer."""
+    labels, path = [label for label, _ in each], each[0][1]
+    place = config.document.place(_split(f"{layer}.path")) if config.document else layer
+    remedy = nearest_file(Path(path)) or "correct the path"
+    if len(each) == 1:
+        return Problem(place, f"no file {path}, of {labels[0]}", remedy)
+    n = len(config.series.periods) if config.series is not None else 0
+    found = f"no file of {len(each)} of {n} periods: {name_first(labels, 12)} (no file {path})"
+    if "no directory" not in remedy:
+        remedy = "add them, or let time.from and time.to leave these periods out"
+    return Problem(place, found, remedy)
 
 
 def _split(name: str) -> Key:
@@ -223,10 +267,14 @@ def _missing_in(data: Any, base: Path, document: Document, problems: list[Proble
             _report_missing(full, key, document, problems)
 
 
+def _is_missing(path: str) -> bool:
+    return not (is_remote(path) or "${" in path or Path(path).exists())
+
+
 def _report_missing(
     path: str, key: Key, document: Document | None, problems: list[Problem]
 ) -> None:
-    if is_remote(path) or Path(path).exists() or "${" in path:
+    if not _is_missing(path):
         return
     place = document.place(key) if document is not None else dotted(key)
     remedy = nearest_file(Path(path)) or "correct the path"

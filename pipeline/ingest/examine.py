@@ -69,11 +69,15 @@ class Examined:
     suspicions : tuple of Suspicion
     problems : tuple of Problem
         The grave ones.
+    people, exposure : (n_area,) float64 array or None
+        Of each area: people, and what its count is a rate of.
     """
 
     profile: Profile
     suspicions: tuple[Suspicion, ...]
     problems: tuple[Problem, ...] = ()
+    people: np.ndarray | None = None
+    exposure: np.ndarray | None = None
 
     def with_paths(self, paths: Mapping[str, str]) -> Examined:
         """Copy; replace the paths that suspicions name."""
@@ -171,7 +175,8 @@ def examine(
     if any(each.grave and each.code == "rate" for each in kept):  # it names the unit of people, too
         kept = [each for each in kept if each.code != "thousands"]
     lighter = tuple(each for each in kept if not each.grave)
-    return Examined(profile, lighter, tuple(each.problem() for each in kept if each.grave))
+    grave = tuple(each.problem() for each in kept if each.grave)
+    return Examined(profile, lighter, grave, people, below)
 
 
 def _lacks(members: Membership, exposure: GridExposure, written: GridSummary) -> list[str]:

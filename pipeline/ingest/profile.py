@@ -260,10 +260,22 @@ def profile_periods(
     Tables that cannot be read are left out: the period of the run reports its own problems.
     """
     spec = config.counts
-    if spec is None or spec.path is None or config.period is None:
-        return ()
-    if spec.tested is not None or spec.weight is not None:
+    if spec is not None and (spec.tested is not None or spec.weight is not None):
         exposure = None  # of each period its own
+    return tuple(
+        profile_counts(y, exposure, config.output.rate_per, period)
+        for period, y in counts_of_periods(config, ids).items()
+    )
+
+
+def counts_of_periods(config: Config, ids: np.ndarray) -> dict[str, pd.Series]:
+    """Return the counts of each period by area, NaN where missing, the earliest period first.
+
+    Empty for a map of one period, and for a table that cannot be read.
+    """
+    spec = config.counts
+    if spec is None or spec.path is None or config.period is None:
+        return {}
     found = {}
     for period, table in _period_tables(config).items():
         if spec.value not in table.columns or spec.id not in table.columns:
@@ -272,9 +284,8 @@ def profile_periods(
         texts = paired(texts, set(ids)) if spec.spelling.loose else texts
         numbers = [spec.spelling.number_or_nan(value) for value in table[spec.value]]
         y = pd.Series(numbers, index=texts.to_numpy(), dtype=np.float64)
-        y = y[y.index.notna() & ~y.index.duplicated()].reindex(ids)
-        found[period] = profile_counts(y, exposure, config.output.rate_per, period)
-    return tuple(found[period] for period in sorted(found, key=natural_key))
+        found[period] = y[y.index.notna() & ~y.index.duplicated()].reindex(ids)
+    return {period: found[period] for period in sorted(found, key=natural_key)}
 
 
 def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:
