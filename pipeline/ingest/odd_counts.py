@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import shapely
 from scipy.spatial import cKDTree
-from scipy.stats import median_abs_deviation
+from scipy.special import ndtri
 
 from geo.core.errors import name_first
 from geo.tables.counts import locate_counts
@@ -56,7 +56,7 @@ def odd_counts(
     level = np.log((count[known] + 0.5) / exposure[known])
     distance = level - _around(areas.iloc[known], level)
     expected = np.exp(level - distance) * exposure[known]
-    spread = float(median_abs_deviation(distance, scale="normal"))
+    spread = float(np.median(np.abs(distance - np.median(distance))) / ndtri(0.75))
     far = np.abs(distance) > max(np.log(FAR), SPREAD * spread)
     far &= np.maximum(count[known], expected) >= LARGE
     if not 0 < far.sum() <= max(1.0, FEW * known.size):
