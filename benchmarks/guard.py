@@ -8,7 +8,8 @@ counts: by then everything is imported and compiled. Counts are the same on any 
 ``tests/benchmarks/test_guard.py`` fails where one is a tenth above the record.
 
 * *passes*, *pixels*: visits of blocks of areas by the fit, those of few pixels included.
-* *flops*: of the products of those visits and of predictions, from their shapes (see ``COUNTED``).
+* *flops*, *exps*: of the products and exponentials of those visits and of predictions, from their
+  shapes (:mod:`benchmarks.counting`).
 * *opens*: of input files and of what stages hand on, by any library and process, as the kernel
   tells (inotify).
 * *read*, *written*: bytes of all reads and writes of the process (``/proc/self/io``).
@@ -26,13 +27,10 @@ import struct
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from models import VBAgg
-from models.gp import bag_variance, pixel_pass
+from benchmarks.counting import KEYS, counted
 from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
 from pipeline.demo.country import CountrySpec, simulate_country
@@ -116,53 +114,6 @@ class Opens:
             self.count[str(path.relative_to(self._root))] += 1
 
 
-@contextmanager
-def counted() -> Iterator[Counter[str]]:
-    """Count visits of blocks and the flops of their products, from shapes."""
-    found: Counter[str] = Counter()
-    kept = {
-        (VBAgg, "block_stats"): VBAgg.block_stats,
-        (pixel_pass, "squares"): pixel_pass.squares,
-        (bag_variance.BagVariance, "visit"): bag_variance.BagVariance.visit,
-    }
-    forward = pixel_pass.forward
-
-    def block_stats(self: VBAgg, params: Any, block: Any, local: Any) -> Any:
-        if "gather" not in params:
-            found["passes"] += block.n_bag
-            found["pixels"] += block.n_pix
-        return kept[VBAgg, "block_stats"](self, params, block, local)
-
-    def squares(k: Any, weight: Any, allocate: Any) -> Any:
-        found["flops"] += k.shape[0] * k.shape[1] ** 2  # a triangle
-        return kept[pixel_pass, "squares"](k, weight, allocate)
-
-    def visit(self: Any, group: Any) -> None:
-        n, n_ind = group.nodes.shape[0], self._fwd.k.shape[1]
-        found["flops"] += 4 * n * n * n_ind  # K Q K' forward, the adjoint's product with K back
-        kept[bag_variance.BagVariance, "visit"](self, group)
-
-    def moments(kernel: Any, params: Any, z: Any, *, learn: bool = True, **how: Any) -> Any:
-        n, n_ind = z.shape[0], params["alpha"].shape[0]
-        found["flops"] += (2 if learn else 1) * n * n_ind**2  # K Q, a triangle of it to predict
-        return forward(kernel, params, z, learn=learn, **how)
-
-    new: dict[tuple[Any, str], Callable[..., Any]] = {
-        (VBAgg, "block_stats"): block_stats,
-        (pixel_pass, "squares"): squares,
-        (bag_variance.BagVariance, "visit"): visit,
-        (pixel_pass, "forward"): moments,
-    }
-    old: dict[tuple[Any, str], Any] = {**kept, (pixel_pass, "forward"): forward}
-    for (owner, name), function in new.items():
-        setattr(owner, name, function)
-    try:
-        yield found
-    finally:
-        for (owner, name), function in old.items():
-            setattr(owner, name, function)
-
-
 def io_bytes() -> tuple[int, int]:
     """Return the bytes that this process has read and written."""
     lines = Path("/proc/self/io").read_text().splitlines()
@@ -201,13 +152,18 @@ def measure(directory: Path) -> tuple[Counts, dict[str, dict[str, int]]]:
     shutil.rmtree(config.output.dir)
     for name, stages in (*((each, (each,)) for each in STAGES), ("unchanged", tuple(STAGES))):
         config = load_config(path)
-        with Opens(directory) as opens, counted() as found:
+        found: Counter[str] = Counter()
+
+        def add(key: str, number: float, found: Counter[str] = found) -> None:
+            found[key] += round(number)
+
+        with Opens(directory) as opens, counted(add):
             before = io_bytes()
             run_stages(config, stages, Silent())
             read, written = (now - then for now, then in zip(io_bytes(), before, strict=True))
         inputs = {file: n for file, n in opens.count.items() if not file.startswith("out")}
         counts[name] = {
-            **{key: float(found[key]) for key in ("passes", "pixels", "flops")},
+            **{key: float(found[key]) for key in KEYS},
             "opens": float(sum(opens.count.values())),
             "opens of inputs": float(sum(inputs.values())),
             "read": float(read),

@@ -78,7 +78,8 @@ def machine_rates(directory: Path, n_thread: int) -> dict[str, float]:
     -------
     dict of str to float
         ``gemm_float64`` and ``gemm_float32``, flops a second; ``exp_float64`` and
-        ``exp_float32``, values a second; ``write`` and ``zlib``, bytes a second.
+        ``exp_float32``, values a second; ``write`` and ``zlib``, bytes a second, the latter of one
+        thread; ``threads``.
     """
     both = ("float64", "float32")
     return {
@@ -86,4 +87,5 @@ def machine_rates(directory: Path, n_thread: int) -> dict[str, float]:
         **{f"exp_{dtype}": exp_rate(dtype, n_thread) for dtype in both},
         "write": write_rate(directory),
         "zlib": zlib_rate(),
+        "threads": n_thread,
     }

@@ -17,7 +17,7 @@ from pipeline.demo.country import CountrySpec, simulate_country
 # Modules that benchmarks import, a tool, and runs of over an hour: one of 45 GB of disk, and two
 # that go on where they ended.
 NOT_IN_MAKE_BENCH = (
-    "report", "rates", "torch_pass",
+    "report", "rates", "torch_pass", "counting", "guard", "performance_page",
     "plain_trees", "big_country", "result_hashes", "hundred_million", "qgis_project",
     "qgis_render", "hosts", "host_network", "sizing", "chap_vietnam",
     "grids", "grid_scores", "design_tables", "exact_areas",
