@@ -142,8 +142,8 @@ def page(told: Mapping[str, Any], passes: Mapping[str, Any]) -> str:
     for name, rows in designs.items():
         if "machine" in rows:
             lines += _design(name, rows, said)
-    lines += ["", "Below a third of its floor:", ""]
-    lines += [f"* *{PARTS.get(part, part)}*. {WHY[part]}" for part in PARTS if part in said]
+    reasons = [f"* *{PARTS[part]}*. {WHY[part]}" for part in PARTS if part in said]
+    lines += ["", "Below a third of its floor:", "", *reasons] if reasons else []
     return "\n".join(lines) + "\n"
 
 
