@@ -58,3 +58,13 @@ def test_a_model_that_is_not_fitted_raises_what_scikit_learn_knows():
     assert isinstance(raised.value, models.errors.ModelError)
     assert raised.type is models.errors.NotFittedError
     assert raised.type.__module__ == "models.core.errors"
+
+
+def test_a_model_of_one_time_needs_no_other_import():
+    code = (
+        "from models.temporal.space_time import SpaceTime\n"
+        "try: SpaceTime().at(0.0)\n"
+        "except Exception as error: print(type(error).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "NotFittedError"
