@@ -71,7 +71,7 @@ class Csv(TableFormat):
         """Read a whole table; every cell is text."""
         check_text(path)
         encoding = self.encoding or text_encoding(path)
-        separator, names = _header(path, encoding)
+        separator, names = _header(path, encoding, checked=True)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -177,9 +177,12 @@ def _decompressed(path: str | Path) -> Iterator[Any]:
         raise InputError(Problem(str(path), found, "copy or download it again")) from error
 
 
-def _header(path: str | Path, encoding: str = UTF_8) -> tuple[str, list[str]]:
-    """Return the separator and the names of the columns."""
-    check_text(path, LINE_BYTES_MAX)
+def _header(
+    path: str | Path, encoding: str = UTF_8, *, checked: bool = False
+) -> tuple[str, list[str]]:
+    """Return the separator and the names of the columns; of text that is ``checked`` or not."""
+    if not checked:
+        check_text(path, LINE_BYTES_MAX)
     try:
         names = _first_row(path, ",", encoding)
     except pd.errors.EmptyDataError:

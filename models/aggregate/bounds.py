@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import CubicHermiteSpline
 from scipy.special import dawsn, digamma
-from scipy.stats import poisson
 
 from models.backend.arrays import like, namespace, segment_max, segment_sum, spread, to_host
 from models.likelihoods.likelihood import TINY, Likelihood
@@ -156,6 +155,8 @@ def log_square_moment(m: Any, s: Any) -> tuple[Any, Any, Any]:
 @lru_cache(maxsize=1)
 def _table() -> CubicHermiteSpline:
     """Tabulate ``g(u^2) - gamma`` by ``u``; within 1e-11."""
+    from scipy.stats import poisson  # starts slowly
+
     u = np.arange(0.0, np.sqrt(LARGE_T) + 0.01, 0.0025)
     # E log v^2 is a Poisson mixture of E log chi^2: psi(1/2 + j) with weights Poisson(j; t).
     j = np.arange(160)

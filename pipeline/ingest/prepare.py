@@ -16,6 +16,7 @@ from geo.grids.grid import Grid
 from geo.grids.membership import Membership, membership
 from geo.grids.reproject import reproject
 from geo.sources.source import Source
+from geo.tables.registry import tables_kept
 from pipeline.cluster.local import n_thread
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress
@@ -69,6 +70,7 @@ def _n_read(source: Source, extent: Extent) -> float:
     return n_row * n_col * (extent.read_share(source) if source.north_up else 1.0)
 
 
+@tables_kept()  # counts are read, examined, and searched for the lines of suspicions
 def prepare(
     config: Config, grid_path: Place, progress: Progress, look: Look, adapt: Adapt | None = None
 ) -> tuple[Inputs, Bags]:
