@@ -230,8 +230,9 @@ def _lines(profile: Profile, *, counts: bool) -> list[tuple[str, str]]:
         lines.append(("counts", mapped + _counts(profile.counts, profile)))
         from pipeline.evaluation.calibration_summary import data_cautions
 
-        typical = profile.counts.total / max(1, profile.counts.n_area)
-        said = data_cautions(profile.counts.n_area, typical if counts else None)
+        n_area = profile.counts.n_area + profile.counts.suppressed
+        typical = profile.counts.total / max(1, n_area)
+        said = data_cautions(n_area, typical if counts else None)
         lines += [("beware", each) for each in said]
     lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
     return lines
@@ -242,6 +243,8 @@ def _counts(counts: CountProfile, profile: Profile) -> str:
     some = areas is not None and counts.n_area < areas.n
     of = f" of {areas.n:,}" if areas is not None and some else ""
     text = f"{_big(counts.total)} in {counts.n_area:,}{of} areas"
+    if counts.suppressed:
+        text += f", {counts.suppressed:,} more suppressed"
     if counts.tested is not None:
         text += f", of {_big(counts.tested)} tested"
     if counts.rate is not None:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 
 from geo.core.calendar import days_of
 from geo.core.spelling import Spelling
+from geo.core.suppressed import MOST, Suppression
 from geo.sources.raster_header import BandChoice, RasterHeader
 from pipeline.config.base import Section, config_error, config_errors, or_one
 from pipeline.config.suggestions import suggest_value
@@ -84,6 +85,16 @@ def _of(value: str) -> str:
     return value
 
 
+def _marks(value: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    for mark, (low, high) in value.items():
+        if not 0 <= low <= high < low + MOST:
+            raise config_error(
+                found=f"{mark!r} is {low} to {high}",
+                remedy=f"give the smallest and the largest count, at most {MOST} of them",
+            )
+    return {mark.strip(): ends for mark, ends in value.items()}
+
+
 class Counts(ResponseTable):
     """``counts``: cases of each area; without a path, a column of the areas file."""
 
@@ -131,6 +142,16 @@ class Counts(ResponseTable):
     decimal: Literal[".", ","] | None = Field(
         None, description="decimal separator of numbers that are text; a point by default"
     )
+    suppressed: Annotated[dict[str, tuple[int, int]], AfterValidator(_marks)] = Field(
+        {},
+        examples=[{"*": [1, 4]}],
+        description="cells that stand for a suppressed count, with the smallest and the largest it "
+        "may be; <5, <=4 and 1-4 are understood without it",
+    )
+    zeros_published: bool = Field(
+        False,
+        description="whether a count of 0 is given as such: <5 is then 1 to 4, else 0 to 4",
+    )
     dayfirst: bool | None = Field(
         None,
         examples=[True],
@@ -156,6 +177,11 @@ class Counts(ResponseTable):
                 found=f"thousands and decimal are both {self.decimal!r}", remedy="give one of them"
             )
         return self
+
+    @property
+    def suppression(self) -> Suppression:
+        """How the table suppresses small counts."""
+        return Suppression(self.suppressed, self.zeros_published)
 
     @property
     def spelling(self) -> Spelling:

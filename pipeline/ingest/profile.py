@@ -79,12 +79,15 @@ class CountProfile:
     n_area : int
         Areas with a count.
     total : float
+        Of the counts that are not suppressed.
     tested : float or None
         Numbers tested, in all.
     rate : float or None
         Of all areas, per ``rate_per`` of the exposure; None if the exposure is unknown.
     rates : Extremes or None
         Of single areas.
+    suppressed : int
+        Counts that are known as an interval alone, such as <5; they are in no sum.
     """
 
     period: str | None
@@ -93,6 +96,7 @@ class CountProfile:
     tested: float | None = None
     rate: float | None = None
     rates: Extremes | None = None
+    suppressed: int = 0
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,7 @@ def profile_counts(
     rate_per: float,
     period: str | None,
     tested: pd.Series | None = None,
+    suppressed: int = 0,
 ) -> CountProfile:
     """Describe the counts of a period.
 
@@ -239,6 +244,8 @@ def profile_counts(
     rate_per : float
     period : str or None
     tested : Series, optional
+    suppressed : int
+        Counts that are missing in ``y`` because an interval alone is known.
     """
     values = y.to_numpy(np.float64)
     known = np.isfinite(values)
@@ -249,7 +256,7 @@ def profile_counts(
         rate = rate_per * total / below if below > 0 else None
         rates = Extremes.of(rates_of(values, exposure, rate_per), y.index.to_numpy())
     n_tested = None if tested is None else float(tested.sum())
-    return CountProfile(period, int(known.sum()), total, n_tested, rate, rates)
+    return CountProfile(period, int(known.sum()), total, n_tested, rate, rates, suppressed)
 
 
 def profile_periods(
@@ -272,8 +279,13 @@ def profile_periods(
         texts = paired(texts, set(ids)) if spec.spelling.loose else texts
         numbers = [spec.spelling.number_or_nan(value) for value in table[spec.value]]
         y = pd.Series(numbers, index=texts.to_numpy(), dtype=np.float64)
-        y = y[y.index.notna() & ~y.index.duplicated()].reindex(ids)
-        found[period] = profile_counts(y, exposure, config.output.rate_per, period)
+        once = y.index.notna() & ~y.index.duplicated()
+        y = y[once].reindex(ids)
+        cells = table[spec.value][once & texts.isin(set(ids)).to_numpy()]
+        hidden = sum(spec.suppression.interval(value) is not None for value in cells)
+        found[period] = profile_counts(
+            y, exposure, config.output.rate_per, period, suppressed=hidden
+        )
     return tuple(found[period] for period in sorted(found, key=natural_key))
 
 
