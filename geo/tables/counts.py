@@ -211,6 +211,7 @@ def _numbers(
         for v, interval in zip(given.values, within, strict=True)
         if isinstance(v, str) and not is_missing(v) and interval is None
     ]
+    spelling = spelling.detected(texts)
     asked_about = set(spelling.may_be_thousands(texts, whole=whole))
     for place, (value, row, area) in enumerate(given.cells()):
         interval = within[place]

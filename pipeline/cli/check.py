@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -40,11 +40,17 @@ LINE_AFTER_S = 10.0  # from which a line says what takes so long
 def check(
     config: ConfigFile,
     period: Period = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Propose a crosswalk of names that match no area.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Check the configuration and all inputs; report every problem; write nothing.
+
+    With --fix, names of the table that match no area are paired with those that they may be, in a
+    file beside the configuration; nothing is applied before you name it as `counts.crosswalk`.
 
     \b
     Shows the inputs as they are read: people, rates, and the minimum,
@@ -88,6 +94,11 @@ def check(
                 print_error(f"error: {problem}")
             for suspicion in suspicions if not quiet else ():
                 print_error(f"warning: {suspicion}")
+        if fix and parsed is not None:
+            from pipeline.ingest.name_proposals import propose_names
+
+            said = propose_names(parsed, Path(str(config)))
+            output.print(said or "all names of the table match: nothing to propose")
         if problems:
             raise typer.Exit(status_of(InputError(problems)))
         output.print(f"\nNext: disagg run {config}")

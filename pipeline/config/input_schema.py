@@ -70,13 +70,38 @@ class ResponseTable(Section):
     encoding: Encoding | None = Field(
         None,
         examples=["cp1252"],
-        description="encoding of a CSV file; by default UTF-8, or cp1252 if it is not",
+        description="encoding of a CSV file; by default UTF-8, UTF-16 where its first bytes say "
+        "so, or cp1252 if it is neither",
+    )
+    delimiter: Literal[",", ";", "\t", "|"] | None = Field(
+        None, description="what separates the cells of a CSV file; by default as its rows tell"
+    )
+    skip_rows: Annotated[Whole, Field(ge=0)] = Field(
+        0, examples=[2], description="rows above the names of the columns, such as a title"
+    )
+    crosswalk: InputPath | None = Field(
+        None,
+        examples=["crosswalk.csv"],
+        description="CSV with the columns name, as the table has it, and area_id, and parent where "
+        "a name is in several; disagg check --fix proposes one",
+    )
+    parent: str | None = Field(
+        None,
+        examples=["province"],
+        description="column with the area that holds each, for names that are in several",
     )
 
     @property
     def spelling(self) -> Spelling:
         """How the table is written."""
-        return Spelling(encoding=self.encoding, loose=self.match == "spelling")
+        return Spelling(
+            encoding=self.encoding,
+            delimiter=self.delimiter,
+            skip_rows=self.skip_rows,
+            loose=self.match == "spelling",
+            crosswalk=self.crosswalk,
+            parent=self.parent,
+        )
 
 
 def _of(value: str) -> str:

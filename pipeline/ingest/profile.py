@@ -12,7 +12,7 @@ import pandas as pd
 import shapely
 import zarr
 
-from geo.core.columns import AREA_ID, id_text, paired
+from geo.core.columns import AREA_ID, id_text, is_missing, paired
 from geo.core.errors import InputError
 from geo.core.period_text import natural_key, read_periods
 from geo.grids.grid import Grid
@@ -277,12 +277,15 @@ def profile_periods(
             continue
         texts = id_text(table[spec.id])
         texts = paired(texts, set(ids)) if spec.spelling.loose else texts
-        numbers = [spec.spelling.number_or_nan(value) for value in table[spec.value]]
+        cells = [v for v in table[spec.value] if isinstance(v, str) and not is_missing(v)]
+        cells = [v.strip() for v in cells if spec.suppression.interval(v) is None]
+        spelling = spec.spelling.detected(cells)
+        numbers = [spelling.number_or_nan(value) for value in table[spec.value]]
         y = pd.Series(numbers, index=texts.to_numpy(), dtype=np.float64)
         once = y.index.notna() & ~y.index.duplicated()
         y = y[once].reindex(ids)
-        cells = table[spec.value][once & texts.isin(set(ids)).to_numpy()]
-        hidden = sum(spec.suppression.interval(value) is not None for value in cells)
+        own = table[spec.value][once & texts.isin(set(ids)).to_numpy()]
+        hidden = sum(spec.suppression.interval(value) is not None for value in own)
         found[period] = profile_counts(
             y, exposure, config.output.rate_per, period, suppressed=hidden
         )
@@ -295,8 +298,7 @@ def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:
     if spec is None or spec.path is None or is_remote(spec.path):
         return {}
     read: dict[str, Any] = {
-        "sheet": spec.sheet, "layer": spec.layer, "encoding": spec.encoding,
-        "wide": spec.spelling.wide, "dayfirst": spec.dayfirst,
+        "sheet": spec.sheet, "layer": spec.layer, **spec.spelling.layout,
     }  # fmt: skip
     try:
         if spec.period is not None:

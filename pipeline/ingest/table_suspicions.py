@@ -50,10 +50,7 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     table = None
     if spec.path is not None:
         try:
-            table, rows = read_table(
-                spec.path, "", encoding=spec.encoding, wide=spec.spelling.wide,
-                dayfirst=spec.spelling.dayfirst, **part,
-            )  # fmt: skip
+            table, rows = read_table(spec.path, "", **spec.spelling.layout, **part)
         except InputError:
             return found
         if len(table) > MOST_ROWS:  # no table of areas: what is wrong with it is a problem
