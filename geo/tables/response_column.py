@@ -200,7 +200,7 @@ def title_above(
         except InputError:
             continue
         if set(columns) <= set(map(str, table.columns)):
-            return f"set skip_rows: {skip}, for row {skip + 1} has the names"
+            return f"set skip_rows: {skip}, for the names stand below"
     return ""
 
 

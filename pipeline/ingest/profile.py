@@ -19,6 +19,7 @@ from geo.grids.grid import Grid
 from geo.grids.membership import Membership
 from geo.sources.raster_header import crs_text
 from geo.sources.source import Source
+from geo.tables.crosswalk import read_crosswalk
 from geo.tables.registry import read_table
 from pipeline.config.periods import MARK, period_files
 from pipeline.config.schema import Config
@@ -276,6 +277,10 @@ def profile_periods(
         if spec.value not in table.columns or spec.id not in table.columns:
             continue
         texts = id_text(table[spec.id])
+        if spec.crosswalk is not None:
+            walk = read_crosswalk(spec.crosswalk, "counts.crosswalk", set(ids), [])
+            above = id_text(table[spec.parent]) if spec.parent in table else None
+            texts = texts if walk is None else walk.of(texts, above)
         texts = paired(texts, set(ids)) if spec.spelling.loose else texts
         cells = [v for v in table[spec.value] if isinstance(v, str) and not is_missing(v)]
         cells = [v.strip() for v in cells if spec.suppression.interval(v) is None]

@@ -74,7 +74,7 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
         text = f"is not UTF-8 text; it is read as {WINDOWS}, which makes {cell}"
         remedy = f"if that is right, set {config.model.responses}.encoding: {WINDOWS}, else another"
         found.append(Suspicion("encoding", place, text, remedy))
-    if spec.id not in table.columns or spec.match != "exact":
+    if spec.id not in table.columns or spec.match != "exact" or spec.crosswalk is not None:
         return found
     given, known = set(id_text(table[spec.id]).dropna()), set(areas[AREA_ID].dropna())
     unknown = {text for text in given - known if len(text) <= MOST_CHARACTERS}
