@@ -115,8 +115,9 @@ def test_suppressed_counts_are_read_beside_numbers_of_any_format(tmp_path):
 
 AREAS = [
     Area("01", "Thái Nguyên", "North"), Area("02", "Cần Thơ", "South"),
-    Area("03", "Kéran", "North"), Area("04", "Lomé Golfe", "Coast"), Area("05", "Springfield", "East"),
-    Area("06", "Springfield", "West"), Area("07", "Est-Mono", "East"),
+    Area("03", "Kéran", "North"), Area("04", "Lomé Golfe", "Coast"),
+    Area("05", "Springfield", "East"), Area("06", "Springfield", "West"),
+    Area("07", "Est-Mono", "East"),
 ]  # fmt: skip
 
 

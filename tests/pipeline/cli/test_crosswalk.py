@@ -10,38 +10,22 @@ import yaml
 from pipeline.cli.main import main
 from tests.pipeline.conftest import Files
 
-NAMES = [
-    "Kéran",
-    "Binah",
-    "Dankpen",
-    "Doufelgou",
-    "Assoli",
-    "Bassar",
-    "Kozah",
-    "Sotouboua",
-    "Blitta",
-]
-GIVEN = [
-    "KERAN",
-    "Binah District",
-    "Dankpenn",
-    "Doufelgou",
-    "assoli",
-    "Bassar",
-    "Kozah",
-    "Sotoboua",
-    "Atlantis",
-]
+# What the areas are called, and what the table calls them.
+CALLED = {
+    "Kéran": "KERAN", "Binah": "Binah District", "Dankpen": "Dankpenn", "Doufelgou": "Doufelgou",
+    "Assoli": "assoli", "Bassar": "Bassar", "Kozah": "Kozah", "Sotouboua": "Sotoboua",
+    "Blitta": "Atlantis",
+}  # fmt: skip
 
 
 @pytest.fixture
 def path(tmp_path):
     files = Files(tmp_path)
     frame = gpd.GeoDataFrame(
-        {"code": files.ids, "nom": NAMES}, geometry=files.polygons, crs=files.crs
+        {"code": files.ids, "nom": list(CALLED)}, geometry=files.polygons, crs=files.crs
     )
     frame.to_file(tmp_path / "areas.gpkg", layer="districts")
-    table = pd.DataFrame({"district": GIVEN, "cases": range(3, 12)})
+    table = pd.DataFrame({"district": list(CALLED.values()), "cases": range(3, 12)})
     table.to_excel(tmp_path / "cases.xlsx", index=False)
     files.options = {
         "counts": {"path": "cases.xlsx", "id": "district", "value": "cases"},
