@@ -23,7 +23,7 @@ from scipy.special import dawsn, digamma
 from scipy.stats import poisson
 
 from models.backend.arrays import like, namespace, segment_max, segment_sum, spread, to_host
-from models.likelihoods.censored import Censored
+from models.likelihoods.censored import Censored, without_margin
 from models.likelihoods.intervals import counts_within, mixed
 from models.likelihoods.likelihood import TINY, Likelihood
 from models.likelihoods.observation import Observation
@@ -72,7 +72,7 @@ def lower_bound(seen: Observation, m: Any, s: Any) -> BagTerm:
     likelihood = seen.likelihood
     if not isinstance(likelihood, Censored):
         return FORMS[likelihood.bound_form][0](seen, m, s)
-    own, margin = seen.bag_data
+    own, margin = without_margin(seen.bag_data), seen.bag_data[-1]
     each, inside = [], []
     for count, is_inside in counts_within(seen.y, margin):
         one = replace(seen, likelihood=likelihood.base, y=count, bag_data=own)

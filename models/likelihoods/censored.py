@@ -63,11 +63,11 @@ class Censored(Likelihood):
     def draw(
         self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:
-        return self.base.draw(eta, params, bag_data[0], rng)
+        return self.base.draw(eta, params, without_margin(bag_data), rng)
 
     @override
     def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
-        law = self.base.constant(y, exposure, bag_data[0])
+        law = self.base.constant(y, exposure, without_margin(bag_data))
         if not isinstance(law, MixedRate):
             return super().constant(y, exposure, bag_data)
         return CensoredRate(type(law).fit(y, exposure, bag_data[-1]))
@@ -77,19 +77,19 @@ class Censored(Likelihood):
         self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1
     ) -> Terms:
         xp = namespace(eta)
-        own, margin = bag_data[0], bag_data[-1]
+        own, margin = without_margin(bag_data), bag_data[-1]
         known = self.base.terms(y, eta, params, own, order)
         some = xp.broadcast_to(margin, eta.shape[-1:]) > 0
         if not bool(some.any()):
             return known
         found = self._interval(
-            y[some], eta[..., some], _of_bags(params, some), own[some], margin[some], order
+            y[some], eta[..., some], _of_bags(params, some), own[..., some], margin[some], order
         )
 
         def put(all_bags: Any, those: Any) -> Any:
             if all_bags is None:
                 return None
-            result = xp.array(xp.broadcast_to(all_bags, eta.shape))
+            result = xp.broadcast_to(all_bags, eta.shape).copy()
             result[..., some] = those
             return result
 
@@ -165,7 +165,9 @@ class CensoredRate(OneRate):
     @override
     def log_density(self, y: np.ndarray, exposure: np.ndarray, noise: np.ndarray) -> np.ndarray:
         within = list(counts_within(y, noise[-1]))
-        each = np.stack([self.law.log_density(k, exposure, noise[0]) for k, _ in within])
+        each = np.stack(
+            [self.law.log_density(k, exposure, without_margin(noise)) for k, _ in within]
+        )
         return np.asarray(mixed(each, np.stack([inside for _, inside in within]))[0])
 
     @override
@@ -176,7 +178,7 @@ class CensoredRate(OneRate):
     def _draw(
         self, exposure: np.ndarray, noise: np.ndarray, n_draws: int, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        return self.law._draw(exposure, noise[0], n_draws, rng)
+        return self.law._draw(exposure, without_margin(noise), n_draws, rng)
 
 
 def of_block(likelihood: Likelihood, block: BagBlock) -> tuple[Likelihood, Any]:
@@ -190,7 +192,18 @@ def of_block(likelihood: Likelihood, block: BagBlock) -> tuple[Likelihood, Any]:
     own = likelihood.bag_data(block.weight, block.offsets, block.trials, block.squares)
     if block.margin is None:
         return likelihood, own
-    return censored(likelihood), namespace(block.margin).stack([own, block.margin])
+    return censored(likelihood), with_margin(own, block.margin)
+
+
+def with_margin(bag_data: Any, margin: Any) -> Any:
+    """Return a likelihood's data of bags with their margins as the last row: (..., n_bag)."""
+    own = bag_data[None] if bag_data.ndim == 1 else bag_data
+    return namespace(margin).concatenate([own, margin[None]])
+
+
+def without_margin(bag_data: Any) -> Any:
+    """Return what :func:`with_margin` was given."""
+    return bag_data[0] if bag_data.shape[0] == 2 else bag_data[:-1]
 
 
 def censored(likelihood: Likelihood) -> Likelihood:

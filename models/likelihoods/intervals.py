@@ -25,7 +25,7 @@ def counts_within(y: Any, margin: Any) -> Iterator[tuple[Any, Any]]:
     inside : (n_bag,) bool array
     """
     xp = namespace(margin)
-    n_more = xp.rint(2.0 * margin)
+    n_more = xp.floor(2.0 * margin + 0.5)
     for k in range(int(n_more.max()) + 1 if n_more.size else 1):
         yield y - margin + xp.minimum(n_more, float(k)), n_more >= k
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from models.likelihoods.censored import censored
+from models.likelihoods.censored import censored, with_margin
 from models.likelihoods.constant import OneRate
 from models.likelihoods.labels import LabelRate
 from models.likelihoods.likelihood import Likelihood
@@ -57,7 +57,7 @@ class Areas:
                 noise[..., block.bag] = own
         margin = store.margin
         if margin is not None:
-            noise = np.stack([noise, margin])
+            noise = with_margin(noise, margin)
         return cls(np.asarray(store.y, dtype=np.float64), people, tested, noise, margin)
 
     @property
