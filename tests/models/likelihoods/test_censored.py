@@ -196,7 +196,7 @@ def test_the_posterior_is_that_of_quadrature():
         n_inducing=4,
         integrate="none",
         nats_left=1e-4,
-    ).fit(bags, n_thread=1)
+    ).fit(bags, n_thread=1)  # fmt: skip
     z = (x[:, 0] - x.mean()) / x.std()
     draws = np.log(model.predict_bags(bags, n_draws=4000).draws / weight)
     low, high = z.argmin(), z.argmax()
