@@ -149,6 +149,7 @@ def words_for_missing(
     sheet: str | None = None,
     layer: str | None = None,
     spelling: Spelling = USUAL,
+    suppression: Suppression | None = None,
 ) -> list[str]:
     """Return cells whose word is taken for no value, such as ``row 5 (id M03: 'n/a')``."""
     columns, part = (id_column, value_column), (sheet, layer, spelling)
@@ -158,7 +159,10 @@ def words_for_missing(
     return [
         f"{given.word} {row} (id {area}: {value.strip()!r})"
         for value, row, area in given.cells()
-        if isinstance(value, str) and value.strip() and is_missing(value)
+        if isinstance(value, str)
+        and value.strip()
+        and is_missing(value)
+        and not (suppression and suppression.interval(value))
     ]
 
 

@@ -228,7 +228,7 @@ def totals_among(given: ResponseColumn, known: set[str]) -> list[str]:
         for text, number, inside in zip(given.ids, numbers, is_area, strict=True)
         if text is not None
         and not inside
-        and (_TOTAL.fullmatch(text.strip()) or (number == total and is_area.sum() > 1))
+        and (_TOTAL.fullmatch(text.strip()) or (number == total > 0 and is_area.sum() > 1))
     ]
 
 

@@ -27,7 +27,7 @@ from pipeline.config.input_schema import Areas
 from pipeline.config.level_schema import LevelAreas
 from pipeline.config.schema import Config
 from pipeline.ingest.raster_suspicions import Suspicion
-from pipeline.ingest.responses import period_filter, place_of
+from pipeline.ingest.responses import period_filter, place_of, suppression_of
 from pipeline.ingest.without_counts import own_file
 from pipeline.store.level_areas import titles_of
 
@@ -58,7 +58,8 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     for column in filter(None, (spec.value, getattr(spec, "tested", None))):
         words = words_for_missing(
             None if own else spec.path, areas, spec.id or config.areas.id, column,
-            period_filter(config), spelling=spec.spelling, **part,
+            period_filter(config), spelling=spec.spelling, suppression=suppression_of(config),
+            **part,
         )  # fmt: skip
         if words:
             each = [_ID.sub(lambda m: titles.get(m[0], m[0]), text) for text in words]
