@@ -11,7 +11,7 @@ from geo.core.columns import AREA_ID
 from geo.core.errors import InputError
 from geo.core.spelling import Spelling
 from geo.core.suppressed import Suppression
-from geo.tables.counts import read_counts, read_margins
+from geo.tables.counts import read_counts, read_margins, words_for_missing
 from geo.tables.crosswalk import read_crosswalk, write_crosswalk
 from geo.tables.name_matching import Area, propose
 
@@ -180,3 +180,12 @@ def test_a_crosswalk_that_cannot_be_followed_is_told(tmp_path, lines, found):
     problems = []
     assert read_crosswalk(tmp_path / "w.csv", "counts.crosswalk", {"A", "C"}, problems) is None
     assert found in problems[0].found
+
+
+def test_a_mark_of_suppressed_counts_is_no_word_for_a_missing_one(tmp_path):
+    pd.DataFrame({"code": ["A", "C"], "cases": ["-", "n/a"]}).to_csv(tmp_path / "c.csv")
+    given = tmp_path / "c.csv", _areas(), "code", "cases"
+    assert words_for_missing(*given, suppression=Suppression({"-": (1, 4)})) == [
+        "row 3 (id C: 'n/a')"
+    ]
+    assert len(words_for_missing(*given)) == 2
