@@ -54,13 +54,17 @@ def check(
     ] = False,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Write what can be mended safely to CONFIG.fixed.yaml."),
+        typer.Option("--fix", help="Propose what can be mended safely, and a crosswalk of names."),
     ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Check the configuration and all inputs; report every problem; write nothing else.
+
+    With --fix, what can be mended safely is in CONFIG.fixed.yaml, and names of the table that match
+    no area are paired with those that they may be in CONFIG.crosswalk.csv: it is applied once you
+    name it as `counts.crosswalk`.
 
     \b
     Shows the inputs as they are read: people, rates, and the minimum,
@@ -125,6 +129,12 @@ def check(
             output.print(f"\nPage: {written}")
         for line in [] if fixed is None else fixed.lines():
             output.print(line)
+        if fix and parsed is not None:
+            from pipeline.ingest.name_proposals import propose_names
+
+            said = propose_names(parsed, Path(str(config)))
+            if said:
+                output.print(said)
         if problems:
             raise typer.Exit(status_of(InputError(problems)))
         output.print(f"\nNext: disagg run {config}")

@@ -288,6 +288,7 @@ class Config(Section):
         paths: dict[str, str | None] = {
             "areas.path": self.areas.path,
             f"{self.model.responses}.path": self.response.path,
+            f"{self.model.responses}.crosswalk": self.response.crosswalk,
         }
         if self.population is not None:
             paths |= self._people_paths("population")

@@ -144,15 +144,15 @@ def examine(
     )
     more += _coarse(config, inputs, members, people)
     below, name = _exposure(config, inputs, people, total)
-    counts = _counts(config, inputs, below)
-    if counts is not None and inputs.counts is not None:
-        more += count_suspicions(config, inputs.counts.set_axis(titles), people, counts)
+    counts, known = _counts(config, inputs, below), inputs.responses.known
+    if counts is not None and known is not None:
+        more += count_suspicions(config, known.set_axis(titles), people, counts)
         if people is not None and inputs.tested is not None and areas is not None:
             more += tested_suspicions(config, areas, inputs.tested, people)
         if areas is not None:
             if not any(each.code == "shares" for each in more):
-                more += fractions(config, areas, inputs.counts)
-            more += odd_counts(config, areas, inputs.counts, below)
+                more += fractions(config, areas, known)
+            more += odd_counts(config, areas, known, below)
     positive = None
     if config.response_kind.classes and inputs.counts is not None:
         positive = int(inputs.counts.sum()), len(inputs.counts)
@@ -282,7 +282,8 @@ def _counts(config: Config, inputs: Inputs, below: np.ndarray | None) -> CountPr
     if inputs.counts is None or response.classes:
         return None
     usable = below if below is not None and np.nansum(below) > 0 else None
-    y = inputs.counts
+    y, margins = inputs.responses.known, inputs.margins
+    hidden = 0 if margins is None else int(((margins > 0) & inputs.counts.notna()).sum())
     if not response.adds_up and usable is not None:
         y = y * usable  # averages add up by their exposure
-    return profile_counts(y, usable, config.output.rate_per, config.period, inputs.tested)
+    return profile_counts(y, usable, config.output.rate_per, config.period, inputs.tested, hidden)

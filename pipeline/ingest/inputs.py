@@ -14,7 +14,8 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.core.errors import GridError, InputError, Problem
+from geo.core.errors import GridError, InputError, Problem, name_first
+from geo.core.suppressed import interval_text
 from geo.grids.grid import Bounds, Grid
 from geo.sources.between import BetweenSource
 from geo.sources.boundary import read_areas
@@ -68,6 +69,8 @@ class Inputs:
         Numbers tested by area, if the configuration names their column.
     weights : Series or None
         Exposures by area, if the configuration names their column.
+    margins : Series or None
+        Half of the width of counts that are intervals: see :class:`Columns`.
     opened : tuple of Source
         All rasters that could be opened, misplaced ones included.
     repairs : Repairs
@@ -85,9 +88,15 @@ class Inputs:
     population: Layer | None
     tested: pd.Series | None = None
     weights: pd.Series | None = None
+    margins: pd.Series | None = None
     opened: tuple[Source, ...] = ()
     repairs: Repairs = field(default_factory=Repairs)
     levels: dict[str, gpd.GeoDataFrame] = field(default_factory=dict)
+
+    @property
+    def responses(self) -> Columns:
+        """The columns of the responses."""
+        return Columns(self.counts, self.tested, self.weights, self.margins)
 
 
 def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
@@ -142,6 +151,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         population,
         given.tested,
         given.weights,
+        given.margins,
         opened,
         repairs,
         levels,
@@ -419,7 +429,10 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
         found["period"] = config.period
     response = config.response_kind
     if y is not None:
-        found[config.model.responses] = response.described(y)
+        known = inputs.responses.known
+        found[config.model.responses] = response.described(y if known is None else known)
+        if inputs.margins is not None:
+            found[config.model.responses] += f"; {suppressed_text(y, inputs.margins)}"
     if inputs.weights is not None:
         total = f"{inputs.weights.sum():,.6g} {response.weight_unit} in all"
         found[f"{config.model.responses}.weight"] = total
@@ -431,6 +444,20 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
     for name, layer in inputs.covariates.items():
         found[f"covariates.{name}"] = _describe_raster(layer.source)
     return found
+
+
+def suppressed_text(y: pd.Series, margins: pd.Series) -> str:
+    """Say how many counts are suppressed, and between what they are.
+
+    Parameters
+    ----------
+    y, margins : (n_area,) Series
+        Of :class:`Columns`.
+    """
+    some = (margins > 0) & y.notna()
+    ends = sorted(set(zip((y - margins)[some], (y + margins)[some], strict=True)))
+    named = name_first([interval_text(*each) for each in ends], N_NAMED)
+    return f"{int(some.sum()):,} of them suppressed ({named})"
 
 
 def _describe_raster(source: Source) -> str:

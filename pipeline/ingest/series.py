@@ -220,12 +220,14 @@ def _standing(config: Config, inputs: Inputs, problems: list[Problem]) -> Inputs
     counts = inputs.counts
     if counts is not None and inputs.areas is not None:
         each = _each_period(config, inputs.areas, problems)
-        found = [own.counts for own in each.values() if own.counts is not None]
+        found = [own.least for own in each.values() if own.least is not None]
         if found:
             table = pd.concat(found, axis=1)
             counts = table.sum(axis=1, min_count=1)
     covariates = {name: each for name, each in inputs.covariates.items() if name not in moving}
-    return replace(inputs, covariates=covariates, counts=counts, tested=None, weights=None)
+    return replace(inputs, covariates=covariates, counts=counts, tested=None, weights=None,
+        margins=None,
+    )  # fmt: skip
 
 
 def _each_period(
@@ -295,7 +297,8 @@ def read_all(
             progress.log(f"ingest: {label}: left out areas that nobody counts in: {named}")
         value = np.where(exposed, value, np.nan)
         tested = None if columns.tested is None else columns.tested.to_numpy(np.float64)[order]
-        found = Responses(value, np.isfinite(value), tested, weight)
+        margin = None if columns.margins is None else columns.margins.to_numpy(np.float64)[order]
+        found = Responses(value, np.isfinite(value), tested, weight, margin)
         frames.append(found.frame(store.ids, label))
     if not any(frame["training"].any() for frame in frames):
         where = f"counts ({config.response.path})"

@@ -298,7 +298,7 @@ def _counts(config: Config) -> pd.DataFrame | None:
         return None
     try:
         return read_table(
-            spec.path, "", sheet=spec.sheet, layer=spec.layer, encoding=spec.encoding
+            spec.path, "", sheet=spec.sheet, layer=spec.layer, **spec.spelling.layout
         )[0]
     except InputError:
         return None

@@ -136,7 +136,9 @@ class Seen:
 
 def periods_of(config: Config, ids: np.ndarray) -> pd.DataFrame:
     """Return the counts of every period, (n_area, n_period); of a series, also of those without."""
-    table = pd.DataFrame(counts_of_periods(config, ids), index=ids)
+    table = pd.DataFrame(
+        {period: y for period, (y, _) in counts_of_periods(config, ids).items()}, index=ids
+    )
     series = config.series
     if series is None:
         return table

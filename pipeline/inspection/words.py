@@ -24,8 +24,9 @@ def profile_lines(profile: Profile, *, counts: bool) -> list[tuple[str, str]]:
     if profile.counts is not None:
         mapped = f"period {profile.counts.period}: " if profile.counts.period else ""
         lines.append(("counts", mapped + _counts(profile.counts, profile)))
-        typical = profile.counts.total / max(1, profile.counts.n_area)
-        said = data_cautions(profile.counts.n_area, typical if counts else None)
+        n_area = profile.counts.n_area + profile.counts.suppressed
+        typical = profile.counts.total / max(1, n_area)
+        said = data_cautions(n_area, typical if counts else None)
         lines += [("beware", each) for each in said]
     lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
     return lines
@@ -36,6 +37,8 @@ def _counts(counts: CountProfile, profile: Profile) -> str:
     some = areas is not None and counts.n_area < areas.n
     of = f" of {areas.n:,}" if areas is not None and some else ""
     text = f"{big_text(counts.total)} in {counts.n_area:,}{of} areas"
+    if counts.suppressed:
+        text += f", {counts.suppressed:,} more suppressed"
     if counts.tested is not None:
         text += f", of {big_text(counts.tested)} tested"
     if counts.rate is not None:

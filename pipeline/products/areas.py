@@ -21,6 +21,7 @@ from geo.writers.write_errors import explained_write_errors, write_error
 from pipeline.products.arrays import AreaArrays
 from pipeline.products.csv_table import write_csv
 from pipeline.products.products import AREAS_CSV, AREAS_GPKG
+from pipeline.products.suppressed import interval_columns
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class AreaDraws(AreaArrays):
     bag : (n_bag,) int64 array
         Number of each area in the bag store.
     y : (n_bag,) float64 array
-        Observed counts; NaN for areas without one.
+        Observed counts; NaN for areas without one, and where it is suppressed.
     people : (n_bag,) float64 array
         People at risk, or km2 without a population.
     mean : (n_bag,) float64 array
@@ -42,9 +43,12 @@ class AreaDraws(AreaArrays):
     counts : (n_draws, n_bag) float64 array
         Draws of the count, with one draw of the observation noise for each expected count.
     log_density : (n_bag,) float64 array
-        Log predictive density of the observed count; NaN without one.
+        Log predictive density of the observed count, of a suppressed one the log probability of
+        its interval; NaN without one.
     tested : (n_bag,) float64 array
         Number tested; NaN, the default, under a likelihood without trials.
+    least, most : (n_bag,) float64 array
+        Ends of the interval of a suppressed count; the observed count, the default, of others.
     """
 
     bag: np.ndarray
@@ -55,10 +59,20 @@ class AreaDraws(AreaArrays):
     counts: np.ndarray
     log_density: np.ndarray
     tested: Any = None
+    least: Any = None
+    most: Any = None
 
     def __post_init__(self) -> None:
+        for name in ("least", "most"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self.y)
         if self.tested is None:
             object.__setattr__(self, "tested", np.full(self.people.shape, np.nan))
+
+    @property
+    def suppressed(self) -> np.ndarray:
+        """Whether each count is known as an interval alone: (n_bag,) bool."""
+        return np.isnan(self.y) & np.isfinite(self.least)
 
     @property
     def exposure(self) -> np.ndarray:
@@ -162,7 +176,7 @@ def block_draws(
     tested = part.trials if prediction.likelihood.needs_trials else None
     return AreaDraws(
         bag=np.asarray(part.bag, dtype=np.int64),
-        y=np.asarray(part.y, dtype=np.float64),
+        **observed_of(part.y, part.margin),
         people=np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1]),
         mean=prediction.mean * (1.0 if tested is None else tested),
         expected=prediction.draws * (1.0 if tested is None else tested),
@@ -170,6 +184,13 @@ def block_draws(
         log_density=log_density,
         tested=tested,
     )
+
+
+def observed_of(y: np.ndarray, margin: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Return ``y``, ``least`` and ``most`` of :class:`AreaDraws` from those of a block."""
+    y = np.asarray(y, dtype=np.float64)
+    half = np.zeros(y.shape) if margin is None else margin
+    return {"y": np.where(half > 0, np.nan, y), "least": y - half, "most": y + half}
 
 
 def predict_areas(
@@ -220,8 +241,10 @@ def tabulate_areas(
     Returns
     -------
     DataFrame
-        ``observed``; ``fitted``, ``fitted_sd``, ``fitted_lower``, ``fitted_upper`` of the expected
-        count; ``people`` at risk; ``tested``, under a likelihood with trials; ``observed_rate``
+        ``observed``, and where some are suppressed the ends of their intervals as
+        ``observed_lower`` and ``observed_upper``; ``fitted``, ``fitted_sd``, ``fitted_lower``,
+        ``fitted_upper`` of the expected count; ``people`` at risk; ``tested``, under a
+        likelihood with trials; ``observed_rate``
         and ``fitted_rate`` with ``_lower`` and ``_upper``, per ``rate_per`` people, or people
         tested; ``count_lower``, ``count_upper``: predictive interval of the observed count;
         ``residual``: observed less fitted, over the predictive standard deviation.
@@ -237,6 +260,7 @@ def tabulate_areas(
     return pd.DataFrame(
         {
             "observed": draws.y,
+            **interval_columns(draws.y, draws.least, draws.most),
             "fitted": draws.mean,
             "fitted_sd": draws.expected.std(axis=0),
             "fitted_lower": lower,
