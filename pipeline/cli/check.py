@@ -29,6 +29,7 @@ from pipeline.cli.versions import ConfigFile, Period
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
     from pipeline.core.progress import Progress
+    from pipeline.ingest.class_profile import ClassesProfile
     from pipeline.ingest.examine import Examined
     from pipeline.ingest.profile import CountProfile, Extremes, Profile, RasterProfile
     from pipeline.ingest.raster_suspicions import Suspicion
@@ -107,6 +108,7 @@ def all_problems(
     found : dict of str to str
         Description of each input, if there are no problems.
     """
+    from pipeline.config.covariate_schema import KINDS
     from pipeline.config.reader import missing_files, read_config
 
     problems: list[Problem] = []
@@ -119,9 +121,10 @@ def all_problems(
     from pipeline.run.ownership import owner_problem
     from pipeline.storage.lock import check_writable
 
+    kinds = tuple(f".{kind}" for kind in KINDS)
     # A path with a variable that is not set is reported by that variable.
     absent = {
-        key.removesuffix(".path")
+        key.rpartition(".")[0] if key.endswith(kinds) else key
         for key, name in config.input_paths().items()
         if "${" in name or any(f"no file {name}" in problem.found for problem in problems)
     }
@@ -234,7 +237,19 @@ def _lines(profile: Profile, *, counts: bool) -> list[tuple[str, str]]:
         said = data_cautions(profile.counts.n_area, typical if counts else None)
         lines += [("beware", each) for each in said]
     lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
+    lines += [("classes", _classes(each)) for each in profile.classes]
     return lines
+
+
+def _classes(classes: ClassesProfile) -> str:
+    each = [
+        f"{one.value:g}{one.covariate and f' ({one.covariate})'} {_percent(one.share)}"
+        for one in classes.each
+    ]
+    n_more = classes.n_class - len(each)
+    more = [f"{n_more:,} more"] if n_more else []
+    about = "~ " if classes.sampled else ""
+    return f"{Path(classes.path).name}: {about}{', '.join([*each, *more])}"
 
 
 def _counts(counts: CountProfile, profile: Profile) -> str:
