@@ -202,6 +202,7 @@ def all_problems(
     found : dict of str to str
         Description of each input, if there are no problems.
     """
+    from pipeline.config.covariate_schema import KINDS
     from pipeline.config.reader import missing_files, read_config
 
     problems: list[Problem] = []
@@ -214,9 +215,10 @@ def all_problems(
     from pipeline.run.ownership import owner_problem
     from pipeline.storage.lock import check_writable
 
+    kinds = tuple(f".{kind}" for kind in KINDS)
     # A path with a variable that is not set is reported by that variable.
     absent = {
-        key.removesuffix(".path")
+        key.rpartition(".")[0] if key.endswith(kinds) else key
         for key, name in config.input_paths().items()
         if "${" in name or name in missing
     }

@@ -12,12 +12,10 @@ from geo.core.calendar import days_of
 from geo.core.spelling import Spelling
 from geo.core.suppressed import MOST, Suppression
 from geo.sources.raster_header import BandChoice, RasterHeader
-from pipeline.config.base import Section, config_error, config_errors, or_one
+from pipeline.config.base import Section, config_error, or_one
 from pipeline.config.suggestions import suggest_value
 from pipeline.config.values import PERIOD, Crs, Encoding, InputPath, Number, Text, Whole
 from pipeline.responses.registry import words
-
-MOST_LAG = 120  # periods
 
 
 class Areas(Section):
@@ -341,86 +339,6 @@ class Population(Cube):
 
     path: InputPath = Field(examples=["population.tif"], description="raster of people per pixel")
     density: bool = Field(False, description="true if the raster is people per km2")
-
-
-def _lags(value: Any) -> Any:
-    given = value if isinstance(value, list | tuple) else [value]
-    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in given)
-    if not given or not whole or not all(0 <= each <= MOST_LAG for each in given):
-        raise config_error(remedy=f"give a number of periods from 0 to {MOST_LAG}, or several")
-    if len(set(given)) < len(given):
-        raise config_error(found="a lag twice", remedy="give each once")
-    return tuple(given)
-
-
-#: Keys of a raster that a table does not have.
-_OF_RASTERS = (
-    "band", "variable", "nodata", "crs", "scale", "offset", "aggregate", "resampling",
-)  # fmt: skip
-_OF_TABLES = ("id", "value", "period")
-
-
-def _default_of(section: type[Section], key: str) -> Any:
-    return section.model_fields[key].default
-
-
-class Covariate(Cube):
-    """``covariates.<name>``: a raster, its resampling and its transform; or a table of areas."""
-
-    path: InputPath = Field("", examples=["elevation.tif"], description="raster; or `table`")
-    table: InputPath | None = Field(
-        None,
-        examples=["climate.csv"],
-        description="table with a value for each area, which its pixels share: CSV, Parquet, .xlsx",
-    )
-    id: str | None = Field(
-        None,
-        examples=["district_id"],
-        description="table: column with the area's id; areas.id by default",
-    )
-    value: str | None = Field(
-        None,
-        examples=["rainfall"],
-        description="table: column with the values; the covariate's name by default",
-    )
-    period: str | None = Field(
-        None,
-        examples=["month"],
-        description="table: column with the period; without it a value holds for all",
-    )
-    lag: Annotated[tuple[int, ...], BeforeValidator(_lags)] = Field(
-        (0,),
-        json_schema_extra=or_one,
-        examples=[1, [0, 1, 2]],
-        description="periods ago, with `time`; several make a covariate of each: rain_lag1 is rain "
-        "of the period before",
-    )
-
-    resampling: Literal["auto", "average", "bilinear", "nearest", "mode", "sum", "cubic"] = Field(
-        "auto", description="method of resampling to the grid"
-    )
-    transform: Literal["none", "log1p", "log", "sqrt"] = Field(
-        "none", description="function applied to the resampled values"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_a_table(cls, data: Any) -> Any:
-        """Refuse what does not go together; the path of a table's values is the table."""
-        if not isinstance(data, dict):
-            return data
-        table, path = data.get("table"), data.get("path")
-        wrong, keys = [], _OF_TABLES if table is None else _OF_RASTERS
-        for key in (key for key in keys if key in data and data[key] != _default_of(cls, key)):
-            other = "without a table" if table is None else "with a table"
-            wrong.append((key, f"given {other}", "remove it"))
-        if table is None and path is None and not set(data) - set(cls.model_fields):
-            wrong.append(("path", "missing", "add 'path: ...' (raster), or a table of areas"))
-        if table is not None and path not in (None, table):
-            wrong.append(("", "a path and a table", "give one of them"))
-        if wrong:
-            raise config_errors(wrong)
-        return data if table is None else {**data, "path": table}
 
 
 class TimeSpec(Section):

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from geo.core.errors import InputError, Problem, name_first
+from pipeline.config.covariate_schema import KINDS
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
 from pipeline.config.moving import spread
@@ -69,7 +70,7 @@ def read_config(
         document.values = anchored(document.values, place.parent, place.name, problems)
         if len(problems) > n_before:
             return None
-    document.values = spread(document.values, problems, place.name)
+    document.values = spread(document.values, problems, place.name, base)
     data = document.values
     storage = _storage(data, base)
     series = series_of(data, base, period, problems, place.name, storage, periods_of)
@@ -259,7 +260,7 @@ def _missing_in(data: Any, base: Path, document: Document, problems: list[Proble
         value: Any = data
         for part in key:
             value = value[part] if isinstance(value, dict) and part in value else None
-        if key[-1] not in ("path", "like") or not isinstance(value, str) or is_remote(value):
+        if key[-1] not in (*KINDS, "like") or not isinstance(value, str) or is_remote(value):
             continue
         full = str((base / Path(value).expanduser()).resolve())
         if full not in reported and "${" not in value and not bare_variables(value):

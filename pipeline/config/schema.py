@@ -22,6 +22,7 @@ from geo.core.trust import Trust
 from pipeline.config.base import Section, config_errors
 from pipeline.config.check_schema import Check
 from pipeline.config.compute_schema import Compute
+from pipeline.config.covariate_schema import Covariate
 from pipeline.config.derived_defaults import (
     SPACE_TIME,
     cluster_named,
@@ -35,7 +36,6 @@ from pipeline.config.evaluate_schema import Evaluate
 from pipeline.config.input_schema import (
     Areas,
     Counts,
-    Covariate,
     FoldsFile,
     GridSpec,
     Labels,
@@ -129,7 +129,8 @@ class Config(Section):
     covariates: dict[str, Covariate] = Field(
         default_factory=dict,
         examples=[{"elevation": {"path": "elevation.tif"}}],
-        description="rasters, cubes and tables of areas; without any, space and time explain all",
+        description="rasters, cubes, tables of areas, shares of classes, distances and slopes; "
+        "without any, space and time explain all",
     )
     grid: GridSpec = Field(description="the grid; the population's by default")
     model: ModelSpec = Field(default_factory=ModelSpec)
@@ -336,8 +337,7 @@ class Config(Section):
 
 def path_key(head: str, section: Covariate | Population) -> str:
     """Return the key of a layer's path in :meth:`Config.input_paths`."""
-    is_table = isinstance(section, Covariate) and section.table is not None
-    return f"{head}.{'table' if is_table else 'path'}"
+    return f"{head}.{section.kind if isinstance(section, Covariate) else 'path'}"
 
 
 def later_key(head: str) -> str:

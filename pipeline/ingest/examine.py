@@ -15,9 +15,11 @@ from geo.core.errors import InputError, Problem
 from geo.grids.grid import Tile
 from geo.grids.membership import Membership
 from geo.grids.overlaps import People
+from geo.sources.distance import DistanceSource
 from geo.sources.source import Source
 from geo.sources.zonal import exact_people
 from pipeline.config.schema import Config
+from pipeline.ingest.class_profile import ClassesProfile, profile_classes
 from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
@@ -57,6 +59,8 @@ from pipeline.ingest.table_suspicions import (
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
 from pipeline.store.level_areas import titles_of
+
+N_MADE = 100_000  # pixels of a distance, which takes a hundred times as long as to read it
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,10 @@ def examine(
     rasters, more = _rasters(
         config, inputs, shapes, float("nan") if people is None else float(people.sum()), surface
     )
+    classes: tuple[ClassesProfile, ...] = ()
+    if shapes is not None and not shapes.empty:
+        classes, of_classes = profile_classes(config, RasterSampler(shapes))
+        more += of_classes
     more += _coarse(config, inputs, members, people)
     below, name = _exposure(config, inputs, people, total)
     counts, known = _counts(config, inputs, below), inputs.responses.known
@@ -170,6 +178,7 @@ def examine(
         positive=positive,
         periods=periods,
         rasters=rasters,
+        classes=classes,
     )
     kept = [each for each in found + more if not config.check.accepts(each.code, each.place)]
     if any(each.grave and each.code == "rate" for each in kept):  # it names the unit of people, too
@@ -230,10 +239,10 @@ def _rasters(
     found: list[Suspicion] = []
     if shapes is None or shapes.empty:
         return (), found
-    sampler = RasterSampler(shapes)
+    stored, made = RasterSampler(shapes), RasterSampler(shapes, N_MADE)
     for key, path, source in _sources(config, inputs):
         try:
-            sample = sampler.sample(source)
+            sample = (made if isinstance(source, DistanceSource) else stored).sample(source)
         except InputError:  # damaged: the aligned grid reports it
             continue
         profiles.append(profile_raster(key, source, sample))
@@ -253,7 +262,7 @@ def _sources(config: Config, inputs: Inputs) -> Iterable[tuple[str, str, Source]
     if inputs.population is not None and config.population is not None:
         yield "population", config.population.path, inputs.population.source
     for name, layer in inputs.covariates.items():
-        if config.covariates[name].table is None:
+        if config.covariates[name].kind != "table":
             yield f"covariates.{name}", config.covariates[name].path, layer.source
 
 

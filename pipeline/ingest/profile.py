@@ -23,6 +23,7 @@ from geo.tables.crosswalk import read_crosswalk
 from geo.tables.registry import read_table
 from pipeline.config.periods import MARK, period_files
 from pipeline.config.schema import Config
+from pipeline.ingest.class_profile import ClassesProfile
 from pipeline.ingest.raster_sample import RasterSample
 from pipeline.storage.location import Place, is_remote
 from pipeline.storage.object_commit import zarr_at
@@ -137,6 +138,8 @@ class Profile:
         Every period of a time series, the earliest first.
     rasters : tuple of RasterProfile
         Population and covariates.
+    classes : tuple of ClassesProfile
+        Of each raster of classes.
     """
 
     areas: AreaProfile | None
@@ -147,6 +150,7 @@ class Profile:
     positive: tuple[int, int] | None
     periods: tuple[CountProfile, ...]
     rasters: tuple[RasterProfile, ...]
+    classes: tuple[ClassesProfile, ...] = ()
 
 
 @dataclass(frozen=True)

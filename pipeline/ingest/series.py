@@ -20,6 +20,7 @@ from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
 from geo.tables.registry import tables_kept
 from pipeline.config.context import StageContext
+from pipeline.config.covariate_schema import KINDS
 from pipeline.config.schema import Config, later_key, path_key
 from pipeline.config.years import told_people
 from pipeline.core.progress import Progress
@@ -184,7 +185,8 @@ def moving_prints(
 
 
 def _files(given: Mapping[str, str]) -> set[str]:
-    return {key for key in given if key.endswith((".path", ".table")) or key == "grid.like"}
+    kinds = tuple(f".{kind}" for kind in KINDS)
+    return {key for key in given if key.endswith(kinds) or key == "grid.like"}
 
 
 def _has_tables(config: Config) -> bool:

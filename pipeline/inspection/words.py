@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from pipeline.evaluation.calibration_summary import data_cautions
+from pipeline.ingest.class_profile import ClassesProfile
 from pipeline.ingest.profile import CountProfile, Extremes, Profile, RasterProfile
 
 
@@ -29,7 +31,19 @@ def profile_lines(profile: Profile, *, counts: bool) -> list[tuple[str, str]]:
         said = data_cautions(n_area, typical if counts else None)
         lines += [("beware", each) for each in said]
     lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
+    lines += [("classes", _classes(each)) for each in profile.classes]
     return lines
+
+
+def _classes(classes: ClassesProfile) -> str:
+    each = [
+        f"{one.value:g}{one.covariate and f' ({one.covariate})'} {percent_text(one.share)}"
+        for one in classes.each
+    ]
+    n_more = classes.n_class - len(each)
+    more = [f"{n_more:,} more"] if n_more else []
+    about = "~ " if classes.sampled else ""
+    return f"{Path(classes.path).name}: {about}{', '.join([*each, *more])}"
 
 
 def _counts(counts: CountProfile, profile: Profile) -> str:

@@ -7,7 +7,8 @@ n_draws for each pixel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,17 @@ from typing import Any
 import geopandas as gpd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from geo.core.columns import AREA_ID, attribute_columns
 from geo.writers.write_errors import explained_write_errors, write_error
 from pipeline.products.arrays import AreaArrays
 from pipeline.products.csv_table import write_csv
-from pipeline.products.products import AREAS_CSV, AREAS_GPKG
+from pipeline.products.products import AREAS_CSV, AREAS_DRAWS, AREAS_GPKG
 from pipeline.products.suppressed import interval_columns
+
+UNITS = "units"  # key of the metadata of the draws' file
 
 
 @dataclass(frozen=True)
@@ -337,3 +342,35 @@ def _same_numbers(one: pd.DataFrame, other: pd.DataFrame, columns: list[str]) ->
         for column in columns
         if pd.api.types.is_numeric_dtype(other[column])
     )
+
+
+def write_draws(
+    draws: AreaDraws, ids: Sequence[str], units: Mapping[str, str], directory: Path
+) -> None:
+    """Write ``areas_draws.parquet``: a row of each area and draw, areas one after the other.
+
+    Parameters
+    ----------
+    draws : AreaDraws
+        Of areas whose exposure is known.
+    ids : sequence of str
+        Id of each of them.
+    units : mapping of str to str
+        Of columns of ``areas.csv``; kept in the file, for :func:`pipeline.open_results`.
+    directory : Path
+        Directory of the file.
+    """
+    n_draw, n_area = draws.expected.shape
+    names = pa.DictionaryArray.from_arrays(
+        np.repeat(np.arange(n_area, dtype=np.int32), n_draw), pa.array(list(ids), pa.string())
+    )
+    columns = {
+        "id": names,
+        "draw": np.tile(np.arange(n_draw, dtype=np.int32), n_area),
+        "expected": draws.expected.T.ravel().astype(np.float32),
+        "count": draws.counts.T.ravel().astype(np.float32),
+    }
+    table = pa.table(columns).replace_schema_metadata({UNITS: json.dumps(dict(units))})
+    path = directory / AREAS_DRAWS.file
+    with explained_write_errors(path):
+        pq.write_table(table, path, compression="zstd")
