@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def on_files(files: Any, config: Any) -> Any:
         if file.src_uri not in named and file.inclusion.is_included()
     )
     notes = [page for page in left if page.startswith("design/")]
-    config.nav += [{"More": [p for p in left if p not in notes]}, {"Design notes": notes}]
+    more = [page for page in left if page not in notes]
+    config.nav += [{name: pages} for name, pages in (("More", more), ("Design notes", notes)) if pages]
     return files
 
 
@@ -71,9 +73,17 @@ def _relinked(text: str, path: str) -> str:
             inside = target.removeprefix("docs/")
         else:
             return found[2]  # code and data are no part of the site
-        return f"{found[1]}[{found[2]}]({posixpath.relpath(inside, at or '.')}{found[4] or ''})"
+        shown = _title(target) if re.fullmatch(r"[\w/.-]+\.md", found[2]) else found[2]
+        return f"{found[1]}[{shown}]({posixpath.relpath(inside, at or '.')}{found[4] or ''})"
 
     return _LINK.sub(mended, text)
+
+
+@cache
+def _title(path: str) -> str:
+    """Return the title of a page: it says more than the name of its file."""
+    found = re.search(r"^# (.+)$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else path
 
 
 def _spaced(text: str) -> str:
