@@ -36,7 +36,7 @@ def page() -> str:
         parts.append(f"\n## {name}\n\n{_prose(command.help or '')}\n")
         context = Context(command, info_name=name)
         words = [name, *command.collect_usage_pieces(context)]
-        parts.append(f"\n```\n{' '.join(words)}\n```\n\n| argument | meaning |\n|---|---|\n")
+        parts.append(f"\n```text\n{' '.join(words)}\n```\n\n| argument | meaning |\n|---|---|\n")
         parts += [_row(each, context) for each in command.params if not each.hidden]
     return "".join(parts)
 
