@@ -1,4 +1,4 @@
-"""Hooks of MkDocs for the site: links out of docs/, lists as GitHub reads them, equations, pages without a place."""
+"""Hooks of MkDocs: links out of docs/, lists as GitHub reads them, equations, the navigation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ ROOT = Path(__file__).parents[2]
 # Pages of the repository that are none of docs/, and where the site has them.
 OUTSIDE = {"README.md": "readme.md", "examples/chap/README.md": "example-chap.md"}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
-_EQUATION = re.compile(
-    r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL
-)
+_EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -33,7 +31,9 @@ def on_files(files: Any, config: Any) -> Any:
     )
     notes = [page for page in left if page.startswith("design/")]
     more = [page for page in left if page not in notes]
-    config.nav += [{name: pages} for name, pages in (("More", more), ("Design notes", notes)) if pages]
+    config.nav += [
+        {name: pages} for name, pages in (("More", more), ("Design notes", notes)) if pages
+    ]
     return files
 
 
@@ -49,9 +49,20 @@ def on_page_content(html: str, **_: Any) -> str:
 
     def drawn(found: re.Match[str]) -> str:
         latex = found[3].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-        return str(convert(latex, display="inline" if found[1] == "span" else "block"))
+        if found[1] == "span":
+            return str(convert(latex))
+        # It scrolls where it is wider than the screen: the keyboard has to reach it.
+        return str(convert(latex, display="block")).replace("<math", '<math tabindex="0"', 1)
 
     return _EQUATION.sub(drawn, html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the theme's dialog and landmarks, for those who hear the page."""
+    output = output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+    return output.replace(
+        '<nav class="md-path" aria-label="Navigation"', '<nav class="md-path" aria-label="Path"'
+    )
 
 
 def _leaves(nav: Any) -> list[str]:
