@@ -59,9 +59,10 @@ faults: $(DEV)  ## provoke N real failures, end commands at 50 moments: benchmar
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --group publishing --count $(N) --reads 10000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.terminated --count 50
 
-lint: $(DEV)  ## check style
+lint: $(DEV)  ## check style, and the spelling of the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell README.md CHANGELOG.md docs
 
 types: $(DEV)  ## check types
 	$(BIN)/mypy
