@@ -20,12 +20,13 @@ from models.core.block import BLOCK_PIXELS
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
-from pipeline.evaluation.forecasts import ORIGINS
+from pipeline.evaluation.forecasts import ORIGINS, PARTS
 from pipeline.plan.memory import CACHE_BYTES, GIB, fit_bytes, peaks
 from pipeline.plan.page import page_seconds
 from pipeline.plan.passes import SERIES, FitPasses, fit_passes
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import Passage, Sizes, measure_inputs, passage
+from pipeline.prediction.period_table import BATCHES
 from pipeline.training.warm import lighten
 
 # Seconds of one core, measured on the simulated countries (docs/plan.md). An alignment's is for a
@@ -41,6 +42,8 @@ READ_BLOCK_S, READ_CHUNK_S = 5e-3, 3e-4  # a block of a store beyond the cache, 
 THIN_S = 3e-7  # to choose those of an area that represent it: a pixel of it and column
 WEIGH_S = 2e-6  # of importance weights: a draw and area
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
+MAP_FILES_S = 0.8  # of a further map: its styles, areas, levels, whatever its size
+PART_S = 0.03  # to draw the areas of a period in one of some parts, whatever their size
 HASH_BYTES_S = 6e8
 FETCH_BYTES_S = 2e7  # of a store or server; a guess that no machine's network tells
 START_S = 2.5  # of a stage: imports, files opened and closed
@@ -303,7 +306,8 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     alone = START_S + 1.0 + (held + 2 * sizes.bytes["maps"]) / HASH_BYTES_S
     periods, draw = sizes.periods, measured.draw or 0.0
     n_map = periods.mapped + periods.windows
-    alone += n_map * sizes.n_maps * MAP_S * sizes.n_tile_pixels
+    alone += n_map * sizes.n_maps * MAP_S * sizes.n_tile_pixels + (n_map - 1) * MAP_FILES_S
+    alone += periods.drawn * BATCHES * PART_S
     alone += (periods.drawn + periods.mapped + periods.in_windows) * measured.path
     whole = passage(config, sizes, "all")
     each = mapped * (measured.predict or 0.0) + sizes.n_tile_pixels * CUBE_S * sizes.n_covariates
@@ -337,9 +341,9 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
         # Areas are left out of one period, with the sites of the others as they are: a few passes.
         one = read.n_pixels * measured.pixel + measured.update  # type: ignore[operator]
         refits = k * len(config.evaluate.schemes) * SERIES.member * one
-        later = sizes.periods.scored * (sizes.n_pixels * (measured.draw or 0.0) + measured.path)
+        later = sizes.n_pixels * (measured.draw or 0.0) + measured.path + PARTS * PART_S
         before = sizes.periods.fitted * measured.path  # the filter, and the posterior of one period
-        return seconds + refits + later + (1 + ORIGINS) * before
+        return seconds + refits + sizes.periods.scored * later + (1 + ORIGINS) * before
     if warm or weights:
         lighten(model)
     again = fit_passes(config, sizes, model, cap, most, warm=warm or weights)
