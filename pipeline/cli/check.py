@@ -127,7 +127,7 @@ def check(
                 print_error(f"warning: {suspicion}")
         if written is not None:
             output.print(f"\nPage: {written}")
-        said = ""
+        said: str | None = None
         if fixed is not None and fixed.path is None and parsed is not None:
             from pipeline.ingest.name_proposals import propose_names
 
