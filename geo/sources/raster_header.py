@@ -8,6 +8,8 @@ from pyproj import CRS
 
 #: How the steps of a period become one value.
 AGGREGATES = ("sum", "mean", "max", "min")
+#: Values of axes besides rows, columns and time, by name; "" is any axis.
+Level = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,22 @@ class BandChoice:
     aggregate : str or None
         How all steps within ``time``, a period or first and last day, become one value: one of
         :data:`AGGREGATES`.
+    level : tuple of (str, str)
+        Axis ("" for any) and value: the height of a fourth axis, the member of an ensemble.
+    window : int
+        Periods, up to and with ``time``, that ``aggregate`` takes together.
+    climatology : (int, int, bool) or None
+        First and last year whose same days the aggregate is compared with, and whether the
+        difference is divided by their standard deviation.
     """
 
     band: int | None = None
     variable: str | None = None
     time: str | None = None
     aggregate: str | None = None
+    level: Level = ()
+    window: int = 1
+    climatology: tuple[int, int, bool] | None = None
 
 
 @dataclass(frozen=True)

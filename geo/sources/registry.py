@@ -8,18 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
+from geo.core.calendar import days_of
 from geo.core.errors import InputError, Problem
 from geo.core.formats import Formats
 from geo.grids.grid import is_mappable
 from geo.sources.aggregated import AggregatedSource
+from geo.sources.anomaly import AnomalySource
+from geo.sources.cube import Cube, netcdf_source
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
 from geo.sources.source import CRS_REMEDY, Source
-from geo.sources.zarr_cube import ZarrCube
 
 #: Readers of sources; a further one is a subclass of :class:`geo.sources.source.Source`.
 SOURCES: Formats[Callable[[str, BandChoice, RasterHeader], Source]] = Formats(RasterSource)
-SOURCES.register(ZarrCube, ".zarr")
+SOURCES.register(Cube, ".zarr", ".zarr/")
+SOURCES.register(netcdf_source, ".nc", ".nc4")
 
 
 def source_of(
@@ -45,8 +48,18 @@ def source_of(
     reader = SOURCES.of(path)
     if choice.aggregate is None:
         return reader(str(path), choice, header)
-    every = replace(choice, time=None, aggregate=None)
-    return AggregatedSource(reader(str(path), every, header), choice.time or "", choice.aggregate)
+    every = replace(choice, time=None, aggregate=None, window=1, climatology=None)
+    steps, text = reader(str(path), every, header), choice.time or ""
+    span = days_of(text, choice.window)
+    if span is None:
+        found = f"`time: {text}` is no period"
+        raise InputError(Problem(str(path), found, "write it as 2024-02, or 2024-02-01/2024-02-29"))
+    if choice.climatology is None:
+        return AggregatedSource(steps, span, choice.aggregate)
+    first, last, standardised = choice.climatology
+    return AnomalySource(
+        steps, span, choice.aggregate, range(first, last + 1), standardised=standardised
+    )
 
 
 def open_source(

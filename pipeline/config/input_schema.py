@@ -197,6 +197,21 @@ def _nodata(value: Any) -> Any:
     return tuple(numbers)
 
 
+def _level(value: Any) -> Any:
+    """Return values of axes by name; a number or text alone is of the only axis, ""."""
+    if value is None:
+        return None
+    given = value if isinstance(value, dict) else {"": value}
+    if not given or any(v is None or isinstance(v, list | dict | bool) for v in given.values()):
+        remedy = "give a value of the axis, such as level: 850, or level: {number: 0, height: 2}"
+        raise config_error(remedy=remedy)
+    return {str(axis): str(each) for axis, each in given.items()}
+
+
+def _or_value(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"type": "number"}, {"type": "string"}, *schema["anyOf"]]
+
+
 def _factor(value: float) -> float:
     if value == 0:
         raise config_error(remedy="give a number other than 0, such as 0.0001")
@@ -222,6 +237,14 @@ class Raster(Section):
         description="time of the band, such as 2023-01, or {period} for that of the run; required "
         "if the file has several",
     )
+    level: Annotated[dict[str, str], BeforeValidator(_level)] | None = Field(
+        None,
+        json_schema_extra=_or_value,
+        examples=[850, {"number": 0, "height": 2}],
+        description="where a cube has a fourth axis: its value, as the file writes it, or values "
+        "by the names of several axes (levels, members of an ensemble); required if there are "
+        "several",
+    )
     nodata: Annotated[tuple[float, ...], BeforeValidator(_nodata)] | None = Field(
         None,
         json_schema_extra=or_one,
@@ -246,7 +269,8 @@ class Raster(Section):
     @property
     def choice(self) -> BandChoice:
         """The band to read."""
-        return BandChoice(self.band, self.variable, self.time)
+        level = tuple((self.level or {}).items())
+        return BandChoice(self.band, self.variable, self.time, level=level)
 
     @property
     def header(self) -> RasterHeader:
@@ -292,6 +316,31 @@ class Population(Cube):
     density: bool = Field(False, description="true if the raster is people per km2")
 
 
+class Anomaly(Section):
+    """``covariates.<name>.anomaly``: against the same season of a range of years."""
+
+    # `from` is no name in Python: a run's record reads back all the same.
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    from_: Annotated[Whole, Field(ge=1)] = Field(
+        alias="from", examples=[1991], description="first year of the climatology"
+    )
+    to: Annotated[Whole, Field(ge=1)] = Field(
+        examples=[2020], description="last year of the climatology"
+    )
+    standardised: bool = Field(
+        False,
+        description="divide the difference from the years' mean by their standard deviation",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Anomaly:
+        if self.to - self.from_ < 1:
+            found = f"years from {self.from_} to {self.to}"
+            raise config_error(found=found, remedy="give two years or more, the first one as from")
+        return self
+
+
 def _lags(value: Any) -> Any:
     given = value if isinstance(value, list | tuple) else [value]
     whole = all(isinstance(each, int) and not isinstance(each, bool) for each in given)
@@ -304,7 +353,8 @@ def _lags(value: Any) -> Any:
 
 #: Keys of a raster that a table does not have.
 _OF_RASTERS = (
-    "band", "variable", "nodata", "crs", "scale", "offset", "aggregate", "resampling",
+    "band", "variable", "level", "nodata", "crs", "scale", "offset", "aggregate", "window",
+    "anomaly", "resampling",
 )  # fmt: skip
 _OF_TABLES = ("id", "value", "period")
 
@@ -345,12 +395,42 @@ class Covariate(Cube):
         "of the period before",
     )
 
+    window: Annotated[Whole, Field(ge=1, le=MOST_LAG)] = Field(
+        1,
+        json_schema_extra={"unit": "periods"},
+        examples=[3],
+        description="periods up to and with the period that `aggregate` takes together, for rain "
+        "of three months, say",
+    )
+    anomaly: Anomaly | None = Field(
+        None,
+        description="the difference of a cube from the same months of other years, which its "
+        "`aggregate` and `window` hold for as well",
+    )
+
     resampling: Literal["auto", "average", "bilinear", "nearest", "mode", "sum", "cubic"] = Field(
         "auto", description="method of resampling to the grid"
     )
     transform: Literal["none", "log1p", "log", "sqrt"] = Field(
         "none", description="function applied to the resampled values"
     )
+
+    @model_validator(mode="after")
+    def _of_a_cube(self) -> Covariate:
+        for key, given in (("window", self.window > 1), ("anomaly", self.anomaly is not None)):
+            if given and self.aggregate is None:
+                remedy = "give `aggregate` as well: it is of the steps of a cube"
+                raise config_error(found=f"{key} without aggregate", remedy=remedy)
+        return self
+
+    @property
+    def choice(self) -> BandChoice:
+        """The bands to read."""
+        found, anomaly = super().choice, self.anomaly
+        years = None if anomaly is None else (anomaly.from_, anomaly.to, anomaly.standardised)
+        # The days of a run's period have its window already.
+        window = 1 if "/" in (self.time or "") else self.window
+        return replace(found, window=window, climatology=years)
 
     @model_validator(mode="before")
     @classmethod
