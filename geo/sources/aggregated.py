@@ -6,6 +6,7 @@ the times of the whole file, so that a period of which some steps are not there 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -117,8 +118,10 @@ def steps_within(
     InputError
         If the times are no dates, or a step of the period is missing.
     """
-    check_dates(path, bands)
-    times = np.array([day_number(each.time, calendar) for each in bands])
+    try:
+        times = _day_numbers(tuple(each.time for each in bands), calendar)
+    except InputError as error:
+        raise InputError([replace(each, place=path) for each in error.problems]) from error
     order = np.argsort(times, kind="stable")
     start, stop = (day_number(each.isoformat(), calendar) for each in span)
     inside = [bands[int(k)] for k in order if start <= times[k] < stop]
@@ -131,16 +134,18 @@ def steps_within(
     raise InputError(Problem(path, f"{lacking} {span[0]} to {last} ({have})", remedy))
 
 
-def check_dates(path: str, bands: Sequence[Band]) -> None:
-    """Raise InputError unless all bands have dates."""
-    if not all(each.time for each in bands):
+@functools.lru_cache(maxsize=16)  # each period of a run, and each year of a climatology, asks
+def _day_numbers(times: tuple[str, ...], calendar: str) -> np.ndarray:
+    """Return times as numbers of days; InputError unless all are dates."""
+    if not all(times):
         found = "has no time axis, so that `aggregate` has no steps"
-        raise InputError(Problem(path, found, "remove `aggregate`, or give a file with times"))
-    if not all(_DAY.match(each.time) for each in bands):  # numbers that no calendar tells
-        wrong = next(each.time for each in bands if not _DAY.match(each.time))
+        raise InputError(Problem("", found, "remove `aggregate`, or give a file with times"))
+    wrong = next((each for each in times if not _DAY.match(each)), None)
+    if wrong is not None:  # a number that no calendar tells
         found = f"has times that are no dates, such as {wrong}"
         remedy = "write its times in days since a date, in a calendar of CF"
-        raise InputError(Problem(path, found, remedy))
+        raise InputError(Problem("", found, remedy))
+    return np.array([day_number(each, calendar) for each in times])
 
 
 def day_number(text: str, calendar: str = "standard") -> float:

@@ -5,6 +5,7 @@ Only the chunks of a window and of some times are read.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import warnings
@@ -65,7 +66,7 @@ class Cube(Source):
         self._others = [str(dim) for dim in own.dims if dim not in (axes.y_name, axes.x_name)]
         self._sizes = [own.sizes[dim] for dim in self._others]
         time, texts, calendar = _times(own, self._others)
-        every = _bands(own, self._name, self._others, time, texts)
+        every: Sequence[Band] = _bands(own, self._name, self._others, time, texts)
         if choice.band is not None:
             if not 1 <= choice.band <= len(every):
                 found = f"has {len(every)} band(s), but band {choice.band} is requested"
@@ -235,7 +236,7 @@ def _variable(path: str, data: Any, wanted: str | None) -> str:
     raise InputError(Problem(path, found, remedy))
 
 
-def _times(own: Any, others: Sequence[str]) -> tuple[str, list[str], str]:
+def _times(own: Any, others: Sequence[str]) -> tuple[str, tuple[str, ...], str]:
     """Return the axis of times ("" for none), its times as ISO text, and its calendar."""
     for dim in others:
         if dim not in own.coords:
@@ -243,31 +244,43 @@ def _times(own: Any, others: Sequence[str]) -> tuple[str, list[str], str]:
         axis = own[dim]
         units, values = str(axis.attrs.get("units", "")), axis.to_numpy()
         if values.dtype.kind == "M":
-            return dim, texts_of_times(values.astype("datetime64[m]")), "standard"
+            return dim, tuple(texts_of_times(values.astype("datetime64[m]"))), "standard"
         if " since " in units:
             calendar = str(axis.attrs.get("calendar", "standard")).lower()
-            numbers = {str(k): str(value) for k, value in enumerate(values.tolist())}
-            return dim, list(iso_times(numbers, units, calendar).values()), calendar
-    return "", [], "standard"
+            return dim, _decoded(tuple(values.tolist()), units, calendar), calendar
+    return "", (), "standard"
+
+
+@functools.lru_cache(maxsize=16)  # each period of a run opens its cube, of 40 years of days, say
+def _decoded(values: tuple[float, ...], units: str, calendar: str) -> tuple[str, ...]:
+    numbers = {str(k): str(value) for k, value in enumerate(values)}
+    return tuple(iso_times(numbers, units, calendar).values())
 
 
 def _bands(
-    own: Any, name: str, others: Sequence[str], time: str, texts: Sequence[str]
-) -> list[Band]:
+    own: Any, name: str, others: Sequence[str], time: str, texts: tuple[str, ...]
+) -> tuple[Band, ...]:
     """Return a band of each step of the axes besides rows and columns, as they are stored."""
-    deep = [dim for dim in others if dim != time and own.sizes[dim] > 1]
     steps = []
     for dim in others:
-        at = texts if dim == time else [""]
-        if dim in deep:
+        at: tuple[str, ...] = texts if dim == time else ("",)
+        if dim != time and own.sizes[dim] > 1:
             known = dim in own.coords
             values = own[dim].to_numpy().tolist() if known else range(own.sizes[dim])
-            at = [f"{v:g}" if isinstance(v, float) else str(v) for v in values]
-        steps.append([(dim, value) for value in at])
-    found = []
-    for number, at_each in enumerate(itertools.product(*steps), 1):
-        when = next((value for dim, value in at_each if dim == time), "")
-        levels = tuple(pair for pair in at_each if pair[0] in deep)
+            at = tuple(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+        steps.append((dim, at))
+    return _product(name, tuple(steps), time)
+
+
+@functools.lru_cache(maxsize=16)
+def _product(
+    name: str, steps: tuple[tuple[str, tuple[str, ...]], ...], time: str
+) -> tuple[Band, ...]:
+    dims, found = [dim for dim, _ in steps], []
+    for number, values in enumerate(itertools.product(*(at for _, at in steps)), 1):
+        pairs = [pair for pair in zip(dims, values, strict=True) if pair[1]]
+        when = next((value for dim, value in pairs if dim == time), "")
+        levels = tuple(pair for pair in pairs if pair[0] != time)
         label = ", ".join(f"{dim} {value}" for dim, value in levels)
         found.append(Band(number, name, when, label, levels))
-    return found
+    return tuple(found)

@@ -15,9 +15,11 @@ from geo.grids.grid import is_mappable
 from geo.sources.aggregated import AggregatedSource
 from geo.sources.anomaly import AnomalySource
 from geo.sources.cube import Cube, netcdf_source
+from geo.sources.mosaic import is_pattern, tiles_source
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
 from geo.sources.source import CRS_REMEDY, Source
+from geo.sources.stac_source import stac_of, stac_source
 
 #: Readers of sources; a further one is a subclass of :class:`geo.sources.source.Source`.
 SOURCES: Formats[Callable[[str, BandChoice, RasterHeader], Source]] = Formats(RasterSource)
@@ -33,7 +35,8 @@ def source_of(
     Parameters
     ----------
     path : str or Path
-        File or URL.
+        File or URL; a pattern of files (:mod:`geo.sources.mosaic`); STAC items
+        (:mod:`geo.sources.stac_source`).
     choice : BandChoice, optional
         Band, variable, time; by default the only one. With ``aggregate``, one value of all steps
         within the time.
@@ -45,11 +48,10 @@ def source_of(
     InputError
         If it cannot be opened, or no band fits, or several that differ in more than their times.
     """
-    reader = SOURCES.of(path)
     if choice.aggregate is None:
-        return reader(str(path), choice, header)
+        return _of_any(str(path), choice, header)
     every = replace(choice, time=None, aggregate=None, window=1, climatology=None)
-    steps, text = reader(str(path), every, header), choice.time or ""
+    steps, text = _of_any(str(path), every, header), choice.time or ""
     span = days_of(text, choice.window)
     if span is None:
         found = f"`time: {text}` is no period"
@@ -60,6 +62,19 @@ def source_of(
     return AnomalySource(
         steps, span, choice.aggregate, range(first, last + 1), standardised=standardised
     )
+
+
+def _of_any(path: str, choice: BandChoice, header: RasterHeader) -> Source:
+    """Open a file, the files of a pattern, or the assets of STAC items."""
+    if stac_of(path) is not None:
+        return stac_source(path, _of_file, choice, header)
+    if is_pattern(path):
+        return tiles_source(path, _of_file, choice, header)
+    return _of_file(path, choice, header)
+
+
+def _of_file(path: str, choice: BandChoice, header: RasterHeader) -> Source:
+    return SOURCES.of(path)(path, choice, header)
 
 
 def open_source(

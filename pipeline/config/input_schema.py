@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 from geo.core.calendar import days_of
 from geo.core.spelling import Spelling
 from geo.sources.raster_header import BandChoice, RasterHeader
+from geo.sources.stac_source import stac_path
 from pipeline.config.base import Section, config_error, config_errors, or_one
 from pipeline.config.suggestions import suggest_value
 from pipeline.config.values import PERIOD, Crs, Encoding, InputPath, Number, Text, Whole
@@ -278,8 +279,29 @@ class Raster(Section):
         return RasterHeader(self.nodata, self.crs, self.scale, self.offset, self.units)
 
 
+class Stac(Section):
+    """``stac``: an asset of STAC items, in place of a path."""
+
+    path: InputPath = Field(
+        examples=["items.json"],
+        description="file or https address of a STAC item, item collection (the result of a "
+        "search) or collection",
+    )
+    asset: str | None = Field(
+        None,
+        examples=["data"],
+        description="key of the asset; required if items have several rasters",
+    )
+
+
 class Cube(Raster):
     """A raster, or a cube of which each period has several steps."""
+
+    stac: Stac | None = Field(
+        None,
+        description="STAC items in place of `path`: a mosaic of their assets; `time` is that of "
+        "items",
+    )
 
     aggregate: Literal["sum", "mean", "max", "min"] | None = Field(
         None,
@@ -287,6 +309,17 @@ class Cube(Raster):
         "of a day, say; `time`, the run's period by default, then says which: 2024-03, or first "
         "and last day, 2024-03-01/2024-03-31",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_stac(cls, data: Any) -> Any:
+        given = data.get("stac") if isinstance(data, dict) else None
+        if not isinstance(given, dict) or not isinstance(given.get("path"), str):
+            return data
+        path = stac_path(given["path"], given.get("asset"))
+        if data.get("path") not in (None, path):
+            raise config_error(found="a path and stac", remedy="give one of them")
+        return {**data, "path": path}
 
     @model_validator(mode="after")
     def _of_a_period(self) -> Cube:
@@ -353,7 +386,7 @@ def _lags(value: Any) -> Any:
 
 #: Keys of a raster that a table does not have.
 _OF_RASTERS = (
-    "band", "variable", "level", "nodata", "crs", "scale", "offset", "aggregate", "window",
+    "stac", "band", "variable", "level", "nodata", "crs", "scale", "offset", "aggregate", "window",
     "anomaly", "resampling",
 )  # fmt: skip
 _OF_TABLES = ("id", "value", "period")
@@ -443,7 +476,8 @@ class Covariate(Cube):
         for key in (key for key in keys if key in data and data[key] != _default_of(cls, key)):
             other = "without a table" if table is None else "with a table"
             wrong.append((key, f"given {other}", "remove it"))
-        if table is None and path is None and not set(data) - set(cls.model_fields):
+        nothing = table is None and path is None and data.get("stac") is None
+        if nothing and not set(data) - set(cls.model_fields):
             wrong.append(("path", "missing", "add 'path: ...' (raster), or a table of areas"))
         if table is not None and path not in (None, table):
             wrong.append(("", "a path and a table", "give one of them"))

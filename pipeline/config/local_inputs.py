@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from geo.core.copies import copying
 from geo.core.errors import InputError, Problem
 from geo.core.trust import is_web_address, trusting
 from pipeline.config.schema import Config, Section
-from pipeline.storage.input_cache import is_cached, local_copy
+from pipeline.storage.input_cache import is_cached, kept_copy, local_copy
 from pipeline.storage.location import StorageError
 from pipeline.storage.web_state import web_said
 
@@ -49,12 +51,14 @@ def local_inputs(config: Config) -> Iterator[Config]:
             copies[url] = str(copy)
     if problems:
         raise InputError(problems)
+    # What STAC items refer to is copied once it is opened.
+    copying_too = copying(partial(kept_copy, storage=storage))
     if not copies:
-        with trusting(config.trust):
+        with trusting(config.trust), copying_too:
             yield config
         return
     try:
-        with trusting(config.trust):
+        with trusting(config.trust), copying_too:
             yield _with_paths(config, copies)
     except InputError as error:
         raise InputError([_renamed(problem, copies) for problem in error.problems]) from error

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from geo.core.errors import InputError, Problem
+from geo.sources.mosaic import files_of, is_pattern
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
 from pipeline.config.moving import spread
@@ -213,7 +214,8 @@ def _missing_in(data: Any, base: Path, document: Document, problems: list[Proble
 def _report_missing(
     path: str, key: Key, document: Document | None, problems: list[Problem]
 ) -> None:
-    if is_remote(path) or Path(path).exists() or "${" in path:
+    there = Path(path).exists() or (is_pattern(path) and bool(files_of(path)))
+    if is_remote(path) or there or "${" in path:
         return
     place = document.place(key) if document is not None else dotted(key)
     remedy = nearest_file(Path(path)) or "correct the path"

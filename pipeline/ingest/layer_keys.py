@@ -20,5 +20,5 @@ def layers_of(config: Config) -> dict[str, Any]:
 
 def described_of(section: Any) -> dict[str, Any]:
     """Return what a section says of its file: all but the path."""
-    found: dict[str, Any] = section.model_dump(mode="json", exclude={"path", "table"})
+    found: dict[str, Any] = section.model_dump(mode="json", exclude={"path", "table", "stac"})
     return found

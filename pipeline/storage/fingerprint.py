@@ -15,6 +15,7 @@ from typing import Any
 from geo.core.trust import current_trust
 from geo.sources.gdal_paths import file_of
 from geo.sources.input_files import input_files, side_cars
+from geo.sources.mosaic import is_pattern
 from pipeline.storage.files import text_digest
 from pipeline.storage.input_cache import is_cached, local_copy
 from pipeline.storage.location import Location, Storage, is_remote
@@ -53,7 +54,8 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
     if is_cached(str(path)):
         copy = local_copy(str(path), storage)
         return "absent" if copy is None else fingerprint_file(copy)
-    if is_remote(str(path)) or str(path).lower().endswith(".vrt"):
+    name = str(path)
+    if is_remote(name) or name.lower().endswith(".vrt") or is_pattern(name):
         return _hash_input(str(path), storage)
     path = Path(path)
     place = storage.place(path)

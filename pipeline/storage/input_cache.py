@@ -112,6 +112,12 @@ def local_copy(url: str, storage: Storage) -> Path | None:
     return folder / name
 
 
+def kept_copy(address: str, storage: Storage) -> str:
+    """Return the path of the copy of an address, or the address where none is made."""
+    copy = local_copy(address, storage) if is_cached(address) else None
+    return address if copy is None else str(copy)
+
+
 def _begin(remote: RemoteFile, found: dict[str, ObjectInfo], folder: Path, name: str) -> bool:
     """Make a copy with the head of a file alone; return False if its server sends no parts."""
     try:
