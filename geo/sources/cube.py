@@ -161,8 +161,11 @@ class Cube(Source):
 
     def _open(self) -> Any:
         if getattr(self._local, "data", None) is None:
-            self._local.data = _opened(self.path)
+            self._local.data = self._opened()
         return self._local.data
+
+    def _opened(self) -> Any:
+        return open_cube(self.path)
 
 
 def netcdf_source(
@@ -178,7 +181,15 @@ def netcdf_source(
         return RasterSource(path, choice, header)
 
 
-def _opened(path: str) -> Any:
+def open_cube(path: str, store: Any = None) -> Any:
+    """Open a file or store with nothing decoded: an xarray.Dataset; NoGridError if it is none.
+
+    Parameters
+    ----------
+    path : str
+    store : zarr.abc.store.Store, optional
+        What reads the path; it lists nothing, so that its metadata have to be consolidated.
+    """
     import xarray as xr
 
     def refused(cause: str) -> NoGridError:
@@ -189,7 +200,7 @@ def _opened(path: str) -> Any:
     kind = "Zarr store" if zarr else "NetCDF file"
     if not Path(path).exists():
         raise NoGridError(Problem(path, "no such file", "correct the path"))
-    engine, more = "zarr", dict[str, Any](consolidated=False)
+    engine, more = "zarr", dict[str, Any](consolidated=None if store is not None else False)
     if not zarr:
         try:
             with open(path, "rb") as stream:
@@ -205,8 +216,9 @@ def _opened(path: str) -> Any:
             warnings.simplefilter("ignore")  # of what is not decoded here
             # Scale, nodata and times are the description's: a user may declare others.
             return xr.open_dataset(
-                path, engine=engine, chunks=None, cache=False, mask_and_scale=False,
-                decode_times=False, decode_timedelta=False, decode_coords=False, **more,
+                path if store is None else store, engine=engine, chunks=None, cache=False,
+                mask_and_scale=False, decode_times=False, decode_timedelta=False,
+                decode_coords=False, **more,
             )  # fmt: skip
     except Exception as error:  # of zarr's and HDF5's own kinds
         raise refused((str(error) or type(error).__name__).splitlines()[0]) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from geo.core.calendar import days_of
+from geo.core.copies import current_copy
 from geo.core.errors import InputError, Problem
 from geo.core.formats import Formats
 from geo.grids.grid import is_mappable
@@ -74,6 +75,8 @@ def _of_any(path: str, choice: BandChoice, header: RasterHeader) -> Source:
 
 
 def _of_file(path: str, choice: BandChoice, header: RasterHeader) -> Source:
+    if "://" in path:
+        path = current_copy()(path)
     return SOURCES.of(path)(path, choice, header)
 
 

@@ -61,12 +61,14 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
     place = storage.place(path)
     if isinstance(place, Location):
         return fingerprint_objects(place)
-    if path.is_dir():
+    state = copied_state(path)
+    if path.is_dir() and state is None:
         return _hash_directory(path)
+    if path.is_dir():  # chunks that are here, and need not be
+        return text_digest(json.dumps(["state", state]))
     if not path.is_file():
         return "absent"
     digest, parts = _new(), [path, *map(Path, side_cars(str(path)))]
-    state = copied_state(path)
     if state is not None:  # not all bytes are here, and need not be
         digest.update(json.dumps(["state", state]).encode())
         parts = parts[1:]
