@@ -34,14 +34,12 @@ from pipeline.config.evaluate_schema import Evaluate
 from pipeline.config.input_schema import (
     Areas,
     Counts,
-    Covariate,
     FoldsFile,
     GridSpec,
     Labels,
-    Population,
     TimeSpec,
-    Truth,
 )
+from pipeline.config.layer_schema import Covariate, Population, Truth
 from pipeline.config.model_schema import (
     WARM_KINDS,
     Fit,

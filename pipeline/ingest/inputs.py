@@ -22,7 +22,7 @@ from geo.sources.raster_header import AS_IT_IS, BandChoice, RasterHeader, crs_te
 from geo.sources.registry import open_source
 from geo.sources.repair import Repairs
 from geo.sources.source import Source
-from pipeline.config.input_schema import Population
+from pipeline.config.layer_schema import Population
 from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.schema import Config
 from pipeline.ingest.extent import Extent
