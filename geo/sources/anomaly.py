@@ -12,10 +12,11 @@ from geo.core.calendar import in_year
 from geo.core.errors import InputError
 from geo.grids.grid import Tile
 from geo.sources.aggregated import AggregatedSource
-from geo.sources.source import Description, Source
+from geo.sources.derived import DerivedSource
+from geo.sources.source import Source
 
 
-class AnomalySource(Source):
+class AnomalySource(DerivedSource):
     """The difference of a period's aggregate from the mean of the same days of some years.
 
     Parameters
@@ -47,7 +48,8 @@ class AnomalySource(Source):
         *,
         standardised: bool = False,
     ) -> None:
-        self.path, self._source, self._standardised = source.path, source, standardised
+        super().__init__(source, "1" if standardised else None)
+        self._standardised = standardised
         self._own = AggregatedSource(source, span, how)
         spans = [in_year(span, year) for year in years]
         try:
@@ -65,15 +67,9 @@ class AnomalySource(Source):
                 for each in error.problems
             ]
             raise InputError(problems) from error
-        about = self._own.describe()
-        label = f"{about.bands[0].label} less those of {len(self._years)} years"
-        band = replace(about.bands[0], label=label)
-        unit = "1" if standardised else about.unit
-        self._about = replace(about, bands=(band,), unit=unit)
-
-    def describe(self) -> Description:
-        """Return what the source holds, with one band."""
-        return self._about
+        own = self._own.band_of()
+        label = f"{own.label} less those of {len(self._years)} years"
+        self._about = replace(self._about, bands=(replace(own, label=label),))
 
     def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""
@@ -96,15 +92,3 @@ class AnomalySource(Source):
         scaled = np.full(own.shape, np.nan)
         np.divide(found, deviation, out=scaled, where=deviation > 0)
         return np.where(same, 0.0, scaled)
-
-    def damage(self) -> str:
-        """See :meth:`geo.sources.source.Source.damage`."""
-        return self._source.damage()
-
-    def squeezed(self) -> float | None:
-        """See :meth:`geo.sources.source.Source.squeezed`."""
-        return self._source.squeezed()
-
-    def close(self) -> None:
-        """Close this thread's handles."""
-        self._source.close()

@@ -34,6 +34,10 @@ class BandChoice:
     climatology : (int, int, bool) or None
         First and last year whose same days the aggregate is compared with, and whether the
         difference is divided by their standard deviation.
+    share : tuple of float or None
+        Values of a class whose share is wanted: see :class:`geo.sources.derived.ClassShare`.
+    terrain : str or None
+        What to make of an elevation: a key of :data:`geo.sources.terrain.TERRAIN`.
     """
 
     band: int | None = None
@@ -43,6 +47,8 @@ class BandChoice:
     level: Level = ()
     window: int = 1
     climatology: tuple[int, int, bool] | None = None
+    share: tuple[float, ...] | None = None
+    terrain: str | None = None
 
 
 @dataclass(frozen=True)

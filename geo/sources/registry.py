@@ -16,11 +16,13 @@ from geo.grids.grid import is_mappable
 from geo.sources.aggregated import AggregatedSource
 from geo.sources.anomaly import AnomalySource
 from geo.sources.cube import Cube, netcdf_source
+from geo.sources.derived import ClassShare
 from geo.sources.mosaic import is_pattern, tiles_source
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
 from geo.sources.source import CRS_REMEDY, Source
 from geo.sources.stac_source import stac_of, stac_source
+from geo.sources.terrain import TerrainSource
 
 #: Readers of sources; a further one is a subclass of :class:`geo.sources.source.Source`.
 SOURCES: Formats[Callable[[str, BandChoice, RasterHeader], Source]] = Formats(RasterSource)
@@ -40,7 +42,7 @@ def source_of(
         (:mod:`geo.sources.stac_source`).
     choice : BandChoice, optional
         Band, variable, time; by default the only one. With ``aggregate``, one value of all steps
-        within the time.
+        within the time; with ``share`` or ``terrain``, what is made of the values.
     header : RasterHeader, optional
         What replaces what the source says of itself.
 
@@ -50,19 +52,26 @@ def source_of(
         If it cannot be opened, or no band fits, or several that differ in more than their times.
     """
     if choice.aggregate is None:
-        return _of_any(str(path), choice, header)
+        source = _of_any(str(path), choice, header)
+    else:
+        source = _of_steps(str(path), choice, choice.aggregate, header)
+    if choice.share is not None:
+        return ClassShare(source, choice.share)
+    return source if choice.terrain is None else TerrainSource(source, choice.terrain)
+
+
+def _of_steps(path: str, choice: BandChoice, how: str, header: RasterHeader) -> Source:
+    """Open the aggregate of a period, or its anomaly."""
     every = replace(choice, time=None, aggregate=None, window=1, climatology=None)
-    steps, text = _of_any(str(path), every, header), choice.time or ""
+    steps, text = _of_any(path, every, header), choice.time or ""
     span = days_of(text, choice.window)
     if span is None:
         found = f"`time: {text}` is no period"
-        raise InputError(Problem(str(path), found, "write it as 2024-02, or 2024-02-01/2024-02-29"))
+        raise InputError(Problem(path, found, "write it as 2024-02, or 2024-02-01/2024-02-29"))
     if choice.climatology is None:
-        return AggregatedSource(steps, span, choice.aggregate)
+        return AggregatedSource(steps, span, how)
     first, last, standardised = choice.climatology
-    return AnomalySource(
-        steps, span, choice.aggregate, range(first, last + 1), standardised=standardised
-    )
+    return AnomalySource(steps, span, how, range(first, last + 1), standardised=standardised)
 
 
 def _of_any(path: str, choice: BandChoice, header: RasterHeader) -> Source:

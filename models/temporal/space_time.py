@@ -10,6 +10,7 @@ they are. What ties the periods together is the driver's (:mod:`models.temporal.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -374,6 +375,8 @@ class SpaceTime(VBAgg):
 
     def at(self, time: float, drawn: PeriodDraws | None = None) -> VBAgg:
         """Return the model of one time; see :class:`models.temporal.at_period.PeriodModel`."""
+        # Its class is made of this one, and puts itself here when it is imported.
+        importlib.import_module("models.temporal.at_period")
         return type(self).one_period(self, time, drawn)
 
     @override

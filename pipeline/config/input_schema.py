@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from geo.core.spelling import Spelling
+from geo.core.suppressed import MOST, Suppression
 from pipeline.config.base import Section, config_error
 from pipeline.config.suggestions import suggest_value
-from pipeline.config.values import PERIOD, Crs, Encoding, InputPath, Number, Text
+from pipeline.config.values import PERIOD, Crs, Encoding, InputPath, Number, Text, Whole
 from pipeline.responses.registry import words
 
 
@@ -64,19 +65,54 @@ class ResponseTable(Section):
     encoding: Encoding | None = Field(
         None,
         examples=["cp1252"],
-        description="encoding of a CSV file; by default UTF-8, or cp1252 if it is not",
+        description="encoding of a CSV file; by default UTF-8, UTF-16 where its first bytes say "
+        "so, or cp1252 if it is neither",
+    )
+    delimiter: Literal[",", ";", "\t", "|"] | None = Field(
+        None, description="what separates the cells of a CSV file; by default as its rows tell"
+    )
+    skip_rows: Annotated[Whole, Field(ge=0)] = Field(
+        0, examples=[2], description="rows above the names of the columns, such as a title"
+    )
+    crosswalk: InputPath | None = Field(
+        None,
+        examples=["crosswalk.csv"],
+        description="CSV with the columns name, as the table has it, and area_id, and parent where "
+        "a name is in several; disagg check --fix proposes one",
+    )
+    parent: str | None = Field(
+        None,
+        examples=["province"],
+        description="column with the area that holds each, for names that are in several",
     )
 
     @property
     def spelling(self) -> Spelling:
         """How the table is written."""
-        return Spelling(encoding=self.encoding, loose=self.match == "spelling")
+        return Spelling(
+            encoding=self.encoding,
+            delimiter=self.delimiter,
+            skip_rows=self.skip_rows,
+            loose=self.match == "spelling",
+            crosswalk=self.crosswalk,
+            parent=self.parent,
+        )
 
 
 def _of(value: str) -> str:
     if value not in words():
         raise config_error(found=f"{value!r} is not a choice", remedy=suggest_value(value, words()))
     return value
+
+
+def _marks(value: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    for mark, (low, high) in value.items():
+        if not 0 <= low <= high < low + MOST:
+            raise config_error(
+                found=f"{mark!r} is {low} to {high}",
+                remedy=f"give the smallest and the largest count, at most {MOST} of them",
+            )
+    return {mark.strip(): ends for mark, ends in value.items()}
 
 
 class Counts(ResponseTable):
@@ -126,6 +162,16 @@ class Counts(ResponseTable):
     decimal: Literal[".", ","] | None = Field(
         None, description="decimal separator of numbers that are text; a point by default"
     )
+    suppressed: Annotated[dict[str, tuple[int, int]], AfterValidator(_marks)] = Field(
+        {},
+        examples=[{"*": [1, 4]}],
+        description="cells that stand for a suppressed count, with the smallest and the largest it "
+        "may be; <5, <=4 and 1-4 are understood without it",
+    )
+    zeros_published: bool = Field(
+        False,
+        description="whether a count of 0 is given as such: <5 is then 1 to 4, else 0 to 4",
+    )
     dayfirst: bool | None = Field(
         None,
         examples=[True],
@@ -151,6 +197,11 @@ class Counts(ResponseTable):
                 found=f"thousands and decimal are both {self.decimal!r}", remedy="give one of them"
             )
         return self
+
+    @property
+    def suppression(self) -> Suppression:
+        """How the table suppresses small counts."""
+        return Suppression(self.suppressed, self.zeros_published)
 
     @property
     def spelling(self) -> Spelling:

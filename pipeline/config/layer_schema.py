@@ -1,4 +1,4 @@
-"""Sections of the configuration with rasters and cubes: covariates, the population, the truth."""
+"""Sections of the configuration with rasters and cubes: the population, the truth."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from geo.core.calendar import days_of
 from geo.sources.raster_header import BandChoice, RasterHeader
 from geo.sources.stac_source import stac_path
-from pipeline.config.base import Section, config_error, config_errors, or_one
+from pipeline.config.base import Section, config_error, or_one
 from pipeline.config.values import Crs, InputPath, Number, Text, Whole
-
-MOST_LAG = 120  # periods
 
 
 def _nodata(value: Any) -> Any:
@@ -183,143 +181,6 @@ class Population(Cube):
 
     path: InputPath = Field(examples=["population.tif"], description="raster of people per pixel")
     density: bool = Field(False, description="true if the raster is people per km2")
-
-
-class Anomaly(Section):
-    """``covariates.<name>.anomaly``: against the same season of a range of years."""
-
-    # `from` is no name in Python: a run's record reads back all the same.
-    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
-
-    from_: Annotated[Whole, Field(ge=1)] = Field(
-        alias="from", examples=[1991], description="first year of the climatology"
-    )
-    to: Annotated[Whole, Field(ge=1)] = Field(
-        examples=[2020], description="last year of the climatology"
-    )
-    standardised: bool = Field(
-        False,
-        description="divide the difference from the years' mean by their standard deviation",
-    )
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Anomaly:
-        if self.to - self.from_ < 1:
-            found = f"years from {self.from_} to {self.to}"
-            raise config_error(found=found, remedy="give two years or more, the first one as from")
-        return self
-
-
-def _lags(value: Any) -> Any:
-    given = value if isinstance(value, list | tuple) else [value]
-    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in given)
-    if not given or not whole or not all(0 <= each <= MOST_LAG for each in given):
-        raise config_error(remedy=f"give a number of periods from 0 to {MOST_LAG}, or several")
-    if len(set(given)) < len(given):
-        raise config_error(found="a lag twice", remedy="give each once")
-    return tuple(given)
-
-
-#: Keys of a raster that a table does not have.
-_OF_RASTERS = (
-    "stac", "band", "variable", "level", "nodata", "crs", "scale", "offset", "aggregate", "window",
-    "anomaly", "resampling",
-)  # fmt: skip
-_OF_TABLES = ("id", "value", "period")
-
-
-def _default_of(section: type[Section], key: str) -> Any:
-    return section.model_fields[key].default
-
-
-class Covariate(Cube):
-    """``covariates.<name>``: a raster, its resampling and its transform; or a table of areas."""
-
-    path: InputPath = Field("", examples=["elevation.tif"], description="raster; or `table`")
-    table: InputPath | None = Field(
-        None,
-        examples=["climate.csv"],
-        description="table with a value for each area, which its pixels share: CSV, Parquet, .xlsx",
-    )
-    id: str | None = Field(
-        None,
-        examples=["district_id"],
-        description="table: column with the area's id; areas.id by default",
-    )
-    value: str | None = Field(
-        None,
-        examples=["rainfall"],
-        description="table: column with the values; the covariate's name by default",
-    )
-    period: str | None = Field(
-        None,
-        examples=["month"],
-        description="table: column with the period; without it a value holds for all",
-    )
-    lag: Annotated[tuple[int, ...], BeforeValidator(_lags)] = Field(
-        (0,),
-        json_schema_extra=or_one,
-        examples=[1, [0, 1, 2]],
-        description="periods ago, with `time`; several make a covariate of each: rain_lag1 is rain "
-        "of the period before",
-    )
-
-    window: Annotated[Whole, Field(ge=1, le=MOST_LAG)] = Field(
-        1,
-        json_schema_extra={"unit": "periods"},
-        examples=[3],
-        description="periods up to and with the period that `aggregate` takes together, for rain "
-        "of three months, say",
-    )
-    anomaly: Anomaly | None = Field(
-        None,
-        description="the difference of a cube from the same months of other years, which its "
-        "`aggregate` and `window` hold for as well",
-    )
-
-    resampling: Literal["auto", "average", "bilinear", "nearest", "mode", "sum", "cubic"] = Field(
-        "auto", description="method of resampling to the grid"
-    )
-    transform: Literal["none", "log1p", "log", "sqrt"] = Field(
-        "none", description="function applied to the resampled values"
-    )
-
-    @model_validator(mode="after")
-    def _of_a_cube(self) -> Covariate:
-        for key, given in (("window", self.window > 1), ("anomaly", self.anomaly is not None)):
-            if given and self.aggregate is None:
-                remedy = "give `aggregate` as well: it is of the steps of a cube"
-                raise config_error(found=f"{key} without aggregate", remedy=remedy)
-        return self
-
-    @property
-    def choice(self) -> BandChoice:
-        """The bands to read."""
-        found, anomaly = super().choice, self.anomaly
-        years = None if anomaly is None else (anomaly.from_, anomaly.to, anomaly.standardised)
-        # The days of a run's period have its window already.
-        window = 1 if "/" in (self.time or "") else self.window
-        return replace(found, window=window, climatology=years)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_a_table(cls, data: Any) -> Any:
-        """Refuse what does not go together; the path of a table's values is the table."""
-        if not isinstance(data, dict):
-            return data
-        table, path = data.get("table"), data.get("path")
-        wrong, keys = [], _OF_TABLES if table is None else _OF_RASTERS
-        for key in (key for key in keys if key in data and data[key] != _default_of(cls, key)):
-            other = "without a table" if table is None else "with a table"
-            wrong.append((key, f"given {other}", "remove it"))
-        nothing = table is None and path is None and data.get("stac") is None
-        if nothing and not set(data) - set(cls.model_fields):
-            wrong.append(("path", "missing", "add 'path: ...' (raster), or a table of areas"))
-        if table is not None and path not in (None, table):
-            wrong.append(("", "a path and a table", "give one of them"))
-        if wrong:
-            raise config_errors(wrong)
-        return data if table is None else {**data, "path": table}
 
 
 class Truth(Raster):

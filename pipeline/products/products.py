@@ -132,6 +132,10 @@ AREAS_GPKG = Product(
 )
 AREAS_LAYER = "areas"  # of the GeoPackage
 AREAS_CSV = Product(file="areas.csv", description="the same table without shapes", announced=True)
+AREAS_DRAWS = Product(
+    file="areas_draws.parquet",
+    description="joint draws of each area: what is expected, and what may be observed",
+)
 PERIODS_CSV = Product(
     file="periods.csv",
     description="areas in every period and forecast: observed, expected, intervals, outbreaks",
@@ -288,6 +292,7 @@ PRODUCTS: list[Product] = [
     ),
     AREAS_GPKG,
     AREAS_CSV,
+    AREAS_DRAWS,
     PERIODS_CSV,
     PERIODS_PARQUET,
     LEVELS_GPKG,
