@@ -130,7 +130,7 @@ class AggregateModel(Estimator):
         base, level, own = self.resolved_likelihood.starting_scale(sample)
         units = self.resolved_likelihood.units(sample)
         each = {unit_of(name): np.array([unit]) for name, unit in units.items()}
-        return {**scaling_of(sample, base), **each}, level, own
+        return {**scaling_of(sample.of(0), base), **each}, level, own
 
     @override
     def check_params(self) -> None:
@@ -207,7 +207,7 @@ class AggregateModel(Estimator):
         if draws is None:
             draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
         likelihood = self.resolved_likelihood
-        bag_data = likelihood.bag_data(bags.weight, bags.offsets, bags.trials, bags.squares)
+        bag_data = likelihood.data_of(bags)
         drawn = draws.bag_counts(bags)
         if observed:
             drawn = drawn * draws.observed_factors(bags, drawn)

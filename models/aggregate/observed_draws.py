@@ -69,7 +69,8 @@ def observed_factors(
     r = np.log(np.maximum(drawn, TINY)) - centre
     edge = MOST_DEVIATIONS * np.sqrt(rest)
     r = np.clip(r, -edge, edge)
-    likelihood, tau2 = seen.likelihood.without_factor(seen.params)
+    likelihood, _ = seen.likelihood.without_factor(seen.params)
+    tau2 = seen.likelihood.factor_variance(seen.params, seen.bag_data)
     # The sum of r and of the area's effect is what the response tells of; r has a share in it.
     prior = centre - 0.5 * tau2
     variance = rest + tau2

@@ -35,6 +35,9 @@ class BagBlock:
         Number tested in each bag, where ``y`` counts the positives among them.
     squares : (n_bag,) float64 array or None
         Sum of the squared weights of all pixels of each bag, where the block has some of them.
+    source : (n_bag,) int64 array or None
+        Source of each bag's response: 0, also where None, are the areas, k the k-th other source of
+        the model (:mod:`models.likelihoods.sources`).
     """
 
     x: np.ndarray
@@ -45,6 +48,7 @@ class BagBlock:
     bag: np.ndarray
     trials: np.ndarray | None = None
     squares: np.ndarray | None = None
+    source: np.ndarray | None = None
 
     @property
     def n_pix(self) -> int:
@@ -68,12 +72,13 @@ class BagBlock:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         pixel = np.arange(offsets[-1]) + np.repeat(self.offsets[bags] - offsets[:-1], sizes)
         coords = None if self.coords is None else self.coords[pixel]
-        trials, squares = (
-            None if each is None else each[bags] for each in (self.trials, self.squares)
+        trials, squares, source = (
+            None if each is None else each[bags]
+            for each in (self.trials, self.squares, self.source)
         )
         y, bag = self.y[bags], self.bag[bags]
         weight = self.weight[pixel]
-        return BagBlock(self.x[pixel], weight, coords, offsets, y, bag, trials, squares)
+        return BagBlock(self.x[pixel], weight, coords, offsets, y, bag, trials, squares, source)
 
     @staticmethod
     def join(blocks: Sequence[BagBlock]) -> BagBlock:
@@ -85,7 +90,7 @@ class BagBlock:
 
         sizes = np.concatenate([np.diff(block.offsets) for block in blocks])
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        named = ("y", "bag", "trials", "squares")
+        named = ("y", "bag", "trials", "squares", "source")
         return BagBlock(
             joined("x"), joined("weight"), joined("coords"), offsets, *map(joined, named)
         )
@@ -108,7 +113,10 @@ class Bags(BagBlock):
         Positions, km, in a plane or in space (on the Earth's surface); needed by kernels with a
         spatial part.
     trials : (n_bag,) array_like, optional
-        Number tested in each bag, at least ``y``; needed by the binomial likelihood.
+        Number tested in each bag, at least ``y``; needed by the binomial likelihood. NaN in bags
+        of several sources whose law has none.
+    source : (n_bag,) array_like of int, optional
+        Source of each bag's response: 0 the areas, k the k-th of ``sources`` of the model.
     allow_missing : bool
         Let ``x`` hold NaN for what is unknown, for models that allow missing values.
 
@@ -119,7 +127,16 @@ class Bags(BagBlock):
     """
 
     def __init__(  # type: ignore[no-untyped-def]
-        self, x, offsets, y, weight=None, coords=None, trials=None, *, allow_missing=False
+        self,
+        x,
+        offsets,
+        y,
+        weight=None,
+        coords=None,
+        trials=None,
+        *,
+        source=None,
+        allow_missing=False,
     ) -> None:
         x = np.asarray(x)
         if x.dtype not in (np.float32, np.float64):
@@ -130,7 +147,15 @@ class Bags(BagBlock):
         weight = np.ones(n_pix) if weight is None else np.asarray(weight, dtype=np.float64)
         coords = None if coords is None else np.asarray(coords, dtype=np.float64)
         trials = None if trials is None else np.asarray(trials, dtype=np.float64)
-        _check(x, offsets, y, weight, coords, trials, bool(allow_missing))
+        source = None if source is None else np.asarray(source, dtype=np.int64)
+        counted = (
+            trials if source is None or trials is None else np.where(np.isnan(trials), y, trials)
+        )
+        _check(x, offsets, y, weight, coords, counted, bool(allow_missing))
+        if source is not None and (source.shape != y.shape or (source < 0).any()):
+            msg = f"source has shape {source.shape}; give a number from 0 on for each of the bags"
+            raise BagsError(msg)
+        object.__setattr__(self, "source", source)
         for name, value in zip(
             ("x", "weight", "coords", "offsets", "y", "bag", "trials"),
             (x, weight, coords, offsets, y, np.arange(y.shape[0], dtype=np.int64), trials),

@@ -198,4 +198,5 @@ def thinned_block(
         block.bag,
         block.trials,
         squares_of(block),
+        block.source,
     )

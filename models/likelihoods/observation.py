@@ -54,7 +54,7 @@ class Observation:
             bag_weights(likelihood, block.weight, block.offsets, float(params["base_rate"][0])),
             block.offsets,
             block.bag,
-            likelihood.bag_data(block.weight, block.offsets, block.trials, block.squares),
+            likelihood.data_of(block),
         )
 
     def terms(

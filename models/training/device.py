@@ -29,7 +29,8 @@ Wanted = Literal["auto", "cpu", "gpu"]
 DEVICE_PIXELS = 1 << 17  # of a block: fewer do not keep a device busy
 CACHE_SHARE = 0.5  # of the device's memory, that blocks may stay in
 THREADS = 3  # one computes, one sends, one reads
-FIELDS = ("x", "weight", "coords", "y", "trials", "squares")  # of a block, that go to the device
+# Of a block, that go to the device.
+FIELDS = ("x", "weight", "coords", "y", "trials", "squares", "source")
 
 
 def find_device(wanted: Wanted = "auto", memory: int | None = None) -> Device | None:
@@ -155,6 +156,7 @@ def moved(block: BagBlock, move: Callable[[Any], Any]) -> BagBlock:
         block.bag,
         there(block.trials),
         there(block.squares),
+        there(block.source),
     )
 
 
@@ -232,6 +234,7 @@ class DeviceSource:
             np.concatenate([part.bag for part in parts]),
             there.get("trials"),
             there.get("squares"),
+            there.get("source"),
             sent,
         )
         return block, n_byte
