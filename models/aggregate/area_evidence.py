@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from models.aggregate.displaced import Displaced
 from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import cholesky, segment_sum
 from models.core.block import BagBlock
@@ -89,7 +90,9 @@ class Linearised:
     bag_data : (..., n_area)
         What the likelihood needs of each.
     factored : bool, or (n_area,) bool
-        Whether the response has a factor of its own.
+        Whether the response has a factor of its own, or a place.
+    displaced : (n,) int64 or None
+        Numbers of the bags that are of one of their pixels, unknown which.
     start : (n_area,) float64
         ``v`` at the mode of the responses' density and its factor.
     by_factor : (n_area,) float64
@@ -128,6 +131,12 @@ class Linearised:
         self.base, _ = likelihood.without_factor(seen.params)
         self.bag_data = seen.bag_data
         tau2 = likelihood.factor_variance(seen.params, seen.bag_data)
+        # Which of its pixels a displaced bag is of is noise as well; more where they differ more.
+        spread_of = Displaced.of(seen, m, s, level * total)
+        self.displaced = None if spread_of is None else np.flatnonzero(spread_of.bags)
+        if spread_of is not None:
+            between = np.log1p(spread_of.value / np.maximum(level * total, LEAST) ** 2)
+            tau2 = tau2 + np.where(spread_of.bags, between, 0.0)
         self.factored = tau2 > 0.0
         if np.any(self.factored):
             at = np.log(np.maximum(total * link.value(v0), LEAST)) - 0.5 * tau2
@@ -188,6 +197,7 @@ class AreaEvidence:
         link, self._likelihood = model.resolved_link, model.resolved_likelihood
         self._around = around = Linearised(model, state.fixed, params, bags)
         self._cov = AverageCovariance(self._kernel, around.z, around.b, bags.offsets)
+        self._offsets = bags.offsets
         self._inside = self._cov(state.params["theta"])[1]
         self._at = around.start
         self.usable = around.usable
@@ -223,6 +233,8 @@ class AreaEvidence:
         prior_mean = around.offset + around.bent * (inside - self._inside)
         tau2 = self._likelihood.factor_variance(params, around.bag_data)
         noise = around.by_factor**2 * tau2
+        if around.displaced is not None:
+            noise = noise + self._between(theta, cov)
         prior_mean = prior_mean - 0.5 * around.by_factor * tau2
         v = self._at
         for _ in range(MOST_STEPS if around.moves else 1):
@@ -244,6 +256,15 @@ class AreaEvidence:
             arrays = {name: np.array([each]) for name, each in params.items()}
             value += log_prior_noise(self._likelihood, arrays, self._fixed)[0]
         return Evidence(value, mean, precision) if np.isfinite(value) else None
+
+    def _between(self, theta: np.ndarray, cov: np.ndarray) -> np.ndarray:
+        """Return the prior variance of ``f`` between the pixels of displaced bags: (n_area,)."""
+        around, found = self._around, np.zeros(cov.shape[0])
+        each = np.asarray(self._kernel.diag(theta, around.z))
+        whole = around.ones * segment_sum(around.b * each, self._offsets)
+        own = around.displaced
+        found[own] = np.maximum((whole - np.diag(cov))[own], 0.0)
+        return found
 
     def _regress(
         self, cov: np.ndarray, prior_mean: np.ndarray, noise: np.ndarray, sites: Sites

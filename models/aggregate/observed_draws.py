@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from models.aggregate.displaced import Displaced
 from models.aggregate.moment_matching import LEAST_LOG_VARIANCE, LEAST_REST
 from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import segment_sum
@@ -95,6 +96,8 @@ def _parts(
     if variance.drawn is not None:
         share = DrawnShare(fwd, a1, variance.drawn, offsets.shape[0] - 1)
         value = value + share.has * line.value - share.value
+    displaced = Displaced.of(seen, fwd.m, fwd.s, c)
+    value = value if displaced is None else displaced.instead_of(value)
     total = np.maximum(np.log1p(value / c**2), 2.0 * LEAST_LOG_VARIANCE)
     own = np.minimum(line.value / c**2, total - LEAST_REST)
     rest = np.maximum(total - own, LEAST_REST)

@@ -185,6 +185,10 @@ class Likelihood(ABC):
         del bag_data
         return self.without_factor(params)[1]
 
+    def displaced(self, bag_data: Any) -> Any:
+        """Return which bags are of one pixel of theirs, unknown which: (n_bag,) bool, or None."""
+        del bag_data
+
     def by_factor(self, slope: Any, bag_data: Any) -> dict[str, Any]:
         """Name slopes (..., n_bag) by the logarithm of the deviation of each bag's factor."""
         del slope, bag_data

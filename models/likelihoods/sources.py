@@ -6,7 +6,7 @@ Each bag has one source, with a law and a scale of its own (:mod:`models.likelih
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,12 +38,16 @@ class SeveralSources(Likelihood):
         With its area effect, if any. Its attributes are those of the whole.
     others : dict of Likelihood
         Law of each other source by its name, in the order of their numbers from 1 on.
+    displaced : sequence of str
+        Sources whose bags are of one pixel of theirs, in proportion to the weights unknown which.
     """
 
     name = "several_sources"
 
-    def __init__(self, areas: Likelihood, others: Mapping[str, Likelihood]) -> None:
-        self.areas, self.others = areas, dict(others)
+    def __init__(
+        self, areas: Likelihood, others: Mapping[str, Likelihood], displaced: Sequence[str] = ()
+    ) -> None:
+        self.areas, self.others, self._displaced = areas, dict(others), tuple(displaced)
         self._laws, self._names = (areas, *self.others.values()), ("", *self.others)
         for name in ("links", "aggregates", "responses", "counts", "averages", "needs_trials"):
             setattr(self, name, getattr(areas, name))
@@ -99,7 +103,8 @@ class SeveralSources(Likelihood):
         if all(base is law for (base, _), law in zip(parts, self._laws, strict=True)):
             return self, 0.0
         areas, *others = (base for base, _ in parts)
-        return SeveralSources(areas, dict(zip(self.others, others, strict=True))), parts[0][1]
+        laws = dict(zip(self.others, others, strict=True))
+        return SeveralSources(areas, laws, self._displaced), parts[0][1]
 
     @override
     def factor_variance(self, params: Params, bag_data: Any) -> Any:
@@ -107,6 +112,14 @@ class SeveralSources(Likelihood):
         for number, law in enumerate(self._laws):
             variance = law.without_factor(self.law_params(number, params))[1]
             found = found + variance * (bag_data[0] == number)
+        return found
+
+    @override
+    def displaced(self, bag_data: Any) -> Any:
+        found = None
+        for source in self._displaced:
+            own = bag_data[0] == self._names.index(source)
+            found = own if found is None else found | own
         return found
 
     @override
@@ -229,8 +242,9 @@ def several_sources(areas: Likelihood, others: Mapping[str, Mapping[str, Any]]) 
     ----------
     areas : Likelihood
     others : dict of dict
-        By the name of the source: ``likelihood``; ``offset``, whether its scale is learnt; and
-        ``effect``, whether its bags differ by a log-normal factor. Both are true by default, the
+        By the name of the source: ``likelihood``; ``offset``, whether its scale is learnt;
+        ``effect``, whether its bags differ by a log-normal factor; and ``displaced``, whether each
+        of them is of one of its pixels, unknown which. Offset and effect are true by default, the
         latter of Poisson and binomial responses beside counts: other laws have a spread of their
         own. Positives among people tested are the default: ``binomial`` beside counts,
         ``beta_binomial`` beside proportions.
@@ -240,14 +254,19 @@ def several_sources(areas: Likelihood, others: Mapping[str, Mapping[str, Any]]) 
     ParameterError
         If areas or a source have no counts, or laws do not go together.
     """
-    return SeveralSources(areas, {name: _law(name, areas, each) for name, each in others.items()})
+    laws = {name: _law(name, areas, each) for name, each in others.items()}
+    displaced = [name for name, each in others.items() if each.get("displaced", False)]
+    return SeveralSources(areas, laws, displaced)
 
 
 def _law(name: str, areas: Likelihood, given: Mapping[str, Any]) -> Likelihood:
     """Return the law of a source."""
     wrong, proportions = None, areas.needs_trials
-    if not name.isidentifier() or set(given) - {"likelihood", "offset", "effect"}:
-        msg = f"sources: {name}: {dict(given)}; give a word, and its likelihood, offset and effect"
+    if not name.isidentifier() or set(given) - {"likelihood", "offset", "effect", "displaced"}:
+        msg = (
+            f"sources: {name}: {dict(given)}; give a word, and its likelihood, offset, effect and "
+            "displaced"
+        )
         raise ParameterError(msg)
     chosen = given.get("likelihood", "beta_binomial" if proportions else "binomial")
     law, scaled = find_likelihood(chosen), given.get("offset", True)

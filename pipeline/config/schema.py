@@ -19,6 +19,9 @@ from pydantic import (
 
 from geo.core.calendar import Calendar
 from geo.core.trust import Trust
+from models.core.errors import ParameterError
+from models.likelihoods.registry import find_likelihood
+from models.likelihoods.sources import several_sources
 from pipeline.config.base import Section, config_errors
 from pipeline.config.check_schema import Check
 from pipeline.config.compute_schema import Compute
@@ -50,6 +53,7 @@ from pipeline.config.model_schema import (
 )
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
 from pipeline.config.output_schema import Output
+from pipeline.config.point_schema import Points
 from pipeline.config.series import Series, moves
 from pipeline.config.values import (
     InputPath,
@@ -129,6 +133,11 @@ class Config(Section):
         default_factory=dict,
         examples=[{"elevation": {"path": "elevation.tif"}}],
         description="rasters, cubes and tables of areas; without any, space and time explain all",
+    )
+    points: tuple[Points, ...] = Field(
+        (),
+        examples=[[{"name": "dhs", "path": "clusters.csv", "id": "cluster", "value": "positive"}]],
+        description="survey clusters and facilities beside the areas, in the same posterior",
     )
     grid: GridSpec = Field(description="the grid; the population's by default")
     model: ModelSpec = Field(default_factory=ModelSpec)
@@ -295,6 +304,8 @@ class Config(Section):
             for label in self.series.periods:
                 paths |= {} if label == self.period else self._moving_paths(label)
         paths["grid.like"] = self.grid.like
+        for number, points in enumerate(self.points):
+            paths[f"points.{number}.path"] = points.path
         for number, level in enumerate(self.output.areas):
             paths[f"output.areas.{number}.path"] = level.path
         if isinstance(self.evaluate.folds, FoldsFile):
@@ -351,6 +362,31 @@ def _wrong_responses(config: Config) -> Wrong | None:
     found = f"{what} given, but model.kind: {config.model.kind} learns from {wanted}"
     remedy = f"give `{wanted}: {{path: ..., value: ...}}` alone, or another model.kind"
     return "", found, remedy
+
+
+def _wrong_points(config: Config) -> Wrong | None:
+    if not config.points:
+        return None
+    names = [each.name for each in config.points]
+    if len(set(names)) < len(names):
+        return "points", "two sources have the same name", "give each a name of its own"
+    if config.time is not None:
+        found = "given with `time`: points are of one period"
+        return "points", found, "map one period, or leave the points out"
+    if config.model.kind != "vbagg":
+        found = f"given with model.kind: {config.model.kind}"
+        return "points", found, "give vbagg, or leave the points out"
+    if isinstance(config.evaluate.calibration, int):
+        found = "given with points, whose responses it does not simulate"
+        return "evaluate.calibration", found, "remove it, or the points"
+    spec = config.model
+    try:
+        areas = find_likelihood(spec.likelihood, area_effect=spec.has_area_effect)
+        several_sources(areas, {each.name: each.source for each in config.points})
+    except ParameterError as error:
+        found, _, remedy = str(error).removeprefix("sources: ").rpartition("; ")
+        return "points", found, remedy
+    return None
 
 
 def _wrong_period(config: Config) -> Wrong | None:
@@ -442,6 +478,7 @@ def _wrong_time(config: Config) -> Wrong | None:
 _CROSS_CHECKS = (
     _wrong_responses,
     _wrong_period,
+    _wrong_points,
     _wrong_time,
     _wrong_security,
     _wrong_response,

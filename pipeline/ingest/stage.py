@@ -13,6 +13,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
 from pipeline.ingest.checked import Checked, checked, suspicions_logged
+from pipeline.ingest.points import write_points
 from pipeline.ingest.prepare import prepare, summary_of, write_store
 from pipeline.ingest.series import ingest_series
 from pipeline.storage.local_commit import staged
@@ -50,6 +51,9 @@ def ingest(context: StageContext) -> dict[str, Any]:
     with staged(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
         inputs, bags = prepare(config, staging, progress, suspicions_logged(config, progress))
         write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
+        if bags.points is not None:
+            place = context.place("work/points.zarr")
+            write_points(config, inputs, bags, bags.points, staging, place, fingerprint)
     return summary_of(BagStore.open(bags_path), config, progress)
 
 

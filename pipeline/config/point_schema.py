@@ -1,0 +1,126 @@
+"""``points``: survey clusters and facilities beside the counts of areas."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from geo.grids.displacement import RURAL, URBAN, Law
+from pipeline.config.base import Section, config_errors
+from pipeline.config.values import Encoding, InputPath, Number
+
+PointLikelihood = Literal["binomial", "beta_binomial", "poisson", "negative_binomial"]
+
+
+class Points(Section):
+    """An entry of ``points``: a table with a row for each cluster or facility."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")] = Field(
+        examples=["dhs"], description="name of the source, in tables and parameters: a word"
+    )
+    path: InputPath = Field(
+        examples=["clusters.csv"], description="table: CSV, Parquet, .xlsx or a vector file"
+    )
+    sheet: str | None = Field(
+        None, examples=["2024"], description="sheet of an .xlsx; the first by default"
+    )
+    layer: str | None = Field(
+        None,
+        examples=["clusters"],
+        description="layer of a vector file; required if it has several",
+    )
+    encoding: Encoding | None = Field(
+        None,
+        examples=["cp1252"],
+        description="encoding of a CSV file; by default UTF-8, or cp1252 if it is not",
+    )
+    id: str = Field(examples=["DHSCLUST"], description="column that identifies a point")
+    lon: str = Field(
+        "lon",
+        examples=["LONGNUM"],
+        json_schema_extra={"unit": "degrees, WGS 84"},
+        description="column with the longitude",
+    )
+    lat: str = Field(
+        "lat",
+        examples=["LATNUM"],
+        json_schema_extra={"unit": "degrees, WGS 84"},
+        description="column with the latitude",
+    )
+    value: str = Field(
+        examples=["positive"], description="column with the positives, or the counts"
+    )
+    tested: str | None = Field(
+        None,
+        examples=["examined"],
+        description="column with the numbers tested; without it values are counts",
+    )
+    radius: Annotated[Number, Field(ge=0)] | Literal["dhs"] = Field(
+        0,
+        examples=[5, "dhs"],
+        json_schema_extra={"unit": "km"},
+        description="how far points were displaced at most, by a uniform angle and distance; dhs: "
+        "2 km in towns, else 5 km and for one in a hundred 10 km, with `urban`",
+    )
+    urban: str | None = Field(
+        None,
+        examples=["URBAN_RURA"],
+        description="column with U or R, for `radius: dhs`",
+    )
+    catchment: Annotated[Number, Field(gt=0)] | None = Field(
+        None,
+        examples=[10],
+        json_schema_extra={"unit": "km"},
+        description="radius of the circle that a facility's people live in; required for counts",
+    )
+    likelihood: PointLikelihood | None = Field(
+        None,
+        description="law of a value; by default negative_binomial for counts, and for positives "
+        "binomial beside counts of areas, beta_binomial beside proportions",
+    )
+    offset: bool = Field(
+        True,
+        description="whether the scale between source and areas is learnt; false only where both "
+        "measure the same rate",
+    )
+    effect: bool = Field(
+        True,
+        description="whether points differ by a log-normal factor, with Poisson counts, and with "
+        "binomial positives beside counts of areas",
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> Points:
+        wrong = []
+        if (self.radius == "dhs") != (self.urban is not None):
+            wrong.append(("urban", "`radius: dhs` and `urban`, one without the other", "give both"))
+        if self.catchment is not None and self.radius != 0:
+            wrong.append(("catchment", "given with a radius", "remove one of them"))
+        if self.catchment is None and self.tested is None:
+            found = "missing, and values without `tested` are counts"
+            wrong.append(("catchment", found, "add it (km), or the column `tested`"))
+        law = self.likelihood
+        if law is not None and (self.tested is None) == law.endswith("binomial") == (
+            law != "negative_binomial"
+        ):
+            of = "counts" if self.tested is None else "positives among the tested"
+            other = "negative_binomial or poisson" if self.tested is None else "binomial"
+            wrong.append(("likelihood", f"{law} is no law of {of}", f"give {other}"))
+        if wrong:
+            raise config_errors(wrong)
+        return self
+
+    def law_of(self, urban: bool | None) -> Law:
+        """Return the law of displacement of a point."""
+        if self.radius == "dhs":
+            return URBAN if urban else RURAL
+        return ((float(self.radius), 1.0),)
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What the model is told of it."""
+        law = self.likelihood or ("negative_binomial" if self.tested is None else None)
+        named = {} if law is None else {"likelihood": law}
+        where = {"displaced": True} if self.radius != 0 else {}
+        return {**named, **where, "offset": self.offset, "effect": self.effect}
