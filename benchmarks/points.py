@@ -1,12 +1,13 @@
 """Survey clusters beside counts of areas, in one posterior, against either alone.
 
-    python -m benchmarks.points [--grids 6] [--first 0]
+    python -m benchmarks.points [--grids 6] [--first 0] [--reach 1]
     python -m benchmarks.points --mixture
 
 Countries of :mod:`benchmarks.grids` (1,600 pixels of 1 km, 40 areas whose counts have noise of
 deviation .3) with 60 survey clusters beside: 25 people tested where people live, positives with
 probability ``1 - exp(-kappa rate)`` of about .2, clusters differ by a factor of deviation .2. Each
-is reported up to 2 km (half of them) or 5 km away, by a random angle and distance. Arms: areas
+is reported up to 2 km (half of them) or 5 km away, times ``--reach``, by a random angle and
+distance. Arms: areas
 alone; points alone, at their reported places; both, displacement known; both, a cluster taken for
 the average around it; both, reported places taken for true ones; both, true places known. Scores of
 pixels: of the logarithm of the rate, correlation; of its deviation from the mean over all pixels
@@ -41,14 +42,14 @@ N_DRAWS = 200
 PATH = RESULTS / "points.json"
 
 
-def survey(grid: Grid, seed: int) -> dict[str, np.ndarray]:
+def survey(grid: Grid, seed: int, reach: float) -> dict[str, np.ndarray]:
     """Draw clusters: true and reported pixel (places in the grid's order), positives, radius."""
     rng = np.random.default_rng([7, seed])
     true = rng.choice(grid.people.size, N_POINT, p=grid.people / grid.people.sum())
     kappa = -np.log1p(-PREVALENCE) / float(grid.people @ grid.rate / grid.people.sum())
     factor = np.exp(CLUSTER_SD * rng.standard_normal(N_POINT) - CLUSTER_SD**2 / 2)
     y = rng.binomial(TESTED, -np.expm1(-kappa * grid.rate[true] * factor)).astype(np.float64)
-    radius = np.where(np.arange(N_POINT) < N_POINT // 2, *RADII)
+    radius = reach * np.where(np.arange(N_POINT) < N_POINT // 2, *RADII)
     place, n = grid.coords[true] + rng.uniform(-0.5, 0.5, (N_POINT, 2)), DESIGN.n_side
     reported = place.copy()
     for k in range(N_POINT):  # the country's border is not crossed
@@ -130,17 +131,17 @@ def scored(model: Any, grid: Grid, *, proportions: bool) -> dict[str, Any]:
 ARMS = ("areas", "points", "both", "average", "reported", "true")
 
 
-def measure(seed: int) -> list[dict[str, Any]]:
+def measure(seed: int, reach: float) -> list[dict[str, Any]]:
     """Fit and score every arm on one grid."""
     records = []
     with one_blas_thread():
         grid = simulate(DESIGN, seed)
-        found = survey(grid, seed)
+        found = survey(grid, seed, reach)
         for arm in ARMS:
             started = time.process_time()
             scores = scored(fitted(grid, found, arm), grid, proportions=arm == "points")
             seconds = time.process_time() - started
-            records.append({"grid": seed, "arm": arm, **scores, "cpu_s": seconds})
+            records.append({"grid": seed, "reach": reach, "arm": arm, **scores, "cpu_s": seconds})
             print({k: v for k, v in records[-1].items() if k != "hyperparameters"}, flush=True)
     return records
 
@@ -189,25 +190,33 @@ def mixture() -> list[dict[str, float]]:
     return rows
 
 
-def table(records: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the mean of each score by arm."""
+def table(records: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the mean of each score by reach and arm."""
     keys = ("correlation", "crps", "coverage", "width", "cpu_s")
     return {
-        arm: {key: float(np.mean([r[key] for r in records if r["arm"] == arm])) for key in keys}
-        for arm in ARMS
+        f"{reach:g}": {
+            arm: {key: float(np.mean([r[key] for r in own if r["arm"] == arm])) for key in keys}
+            for arm in ARMS
+        }
+        for reach in sorted({r["reach"] for r in records})
+        for own in [[r for r in records if r["reach"] == reach]]
     }
 
 
 def main() -> None:
     """Measure what is asked for, and write it."""
-    asked = parsed(__doc__, grids=6, first=0, mixture=False)
+    asked = parsed(__doc__, grids=6, first=0, reach=1.0, mixture=False)
     result = {k: v for k, v in read_results(PATH).items() if k != "code"}
     if asked.mixture:
         result["mixture"] = mixture()
     else:
         numbers = range(asked.first, asked.first + asked.grids)
-        kept = [r for r in result.get("records", []) if r["grid"] not in numbers]
-        records = [*kept, *(record for seed in numbers for record in measure(seed))]
+        kept = [
+            r
+            for r in result.get("records", [])
+            if not (r["grid"] in numbers and r["reach"] == asked.reach)
+        ]
+        records = [*kept, *(r for seed in numbers for r in measure(seed, asked.reach))]
         result |= {"records": records, "means": table(records)}
     write_results(PATH, result)
 

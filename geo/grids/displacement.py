@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import geopandas as gpd
 import numpy as np
+import shapely
 from pyproj import Geod, Transformer
 
-from geo.grids.grid import Grid, Tile
+from geo.grids.grid import Grid
+from geo.grids.membership import membership
 
-N_ANGLE, N_DISTANCE = 36, 20
+N_ANGLE, N_DISTANCE = 48, 30
+N_CORNER = 72  # of the polygon that stands for a circle
 _GEOD = Geod(ellps="WGS84")
 
 #: A law of displacement: the largest distance, km, and its share of the clusters.
@@ -81,17 +85,16 @@ def catchments(grid: Grid, lon: np.ndarray, lat: np.ndarray, radius: float) -> C
 
     Arguments are as of :func:`candidates`; ``mass`` is the share, in (0, 1].
     """
-    angle, distance, mass = displacements(((1.0, 1.0),))
-    # Equal areas: the square of the distance is uniform.
-    around = angle, radius * np.sqrt(distance), mass * np.pi * radius**2
-    found = _gathered(grid, lon, lat, [around] * len(lon))
-    centre, inside = _places(grid, lon, lat)
-    size = [
-        float(grid.area_km2(_tile(grid, k)).item()) if ok else 1.0
-        for k, ok in zip(centre, inside, strict=True)
-    ]
-    each = np.repeat(np.array(size), np.diff(found.offsets))
-    return Candidates(found.offsets, found.pixel, np.minimum(found.mass / each, 1.0))
+    angle = np.arange(N_CORNER) * 360.0 / N_CORNER
+    rings = []
+    for here in zip(lon.tolist(), lat.tolist(), strict=True):
+        ones = np.ones(N_CORNER)
+        east, north, _ = _GEOD.fwd(here[0] * ones, here[1] * ones, angle, 1000.0 * radius * ones)
+        rings.append(shapely.Polygon(np.column_stack([east, north])))
+    found = membership(gpd.GeoSeries(rings, crs="EPSG:4326").to_crs(grid.crs), grid)
+    return Candidates(
+        found.offsets, found.pixel.astype(np.int64), found.fraction.astype(np.float64)
+    )
 
 
 def _gathered(
@@ -125,8 +128,3 @@ def _places(grid: Grid, lon: np.ndarray, lat: np.ndarray) -> tuple[np.ndarray, n
     col, row = (np.floor(np.where(known, each, -1.0)).astype(np.int64) for each in (col, row))
     inside = (col >= 0) & (row >= 0) & (row < grid.shape[0]) & (col < grid.shape[1])
     return row * grid.shape[1] + col, inside
-
-
-def _tile(grid: Grid, pixel: int) -> Tile:
-    row, col = divmod(int(pixel), grid.shape[1])
-    return Tile(row, col, 1, 1)

@@ -60,6 +60,14 @@ class BagBlock:
         """Number of bags."""
         return int(self.y.shape[0])
 
+    @property
+    def squared_weights(self) -> np.ndarray:
+        """Sum of the squared weights of all pixels of each bag: (n_bag,) float64."""
+        if self.squares is not None:
+            return self.squares
+        weight = self.weight.astype(np.float64)
+        return np.asarray(np.add.reduceat(weight * weight, self.offsets[:-1]))
+
     def select(self, keep: np.ndarray) -> BagBlock:
         """Return the block with only the bags where ``keep`` (n_bag,) bool is true."""
         if keep.all():
@@ -83,9 +91,13 @@ class BagBlock:
     @staticmethod
     def join(blocks: Sequence[BagBlock]) -> BagBlock:
         """Put the bags of several blocks one after the other."""
+        # Of blocks with all of their pixels, where others have some.
+        some = any(block.squares is not None for block in blocks)
 
         def joined(name: str) -> Any:
             parts = [getattr(block, name) for block in blocks]
+            if name == "squares" and some:
+                parts = [block.squared_weights for block in blocks]
             return None if parts[0] is None else np.concatenate(parts)
 
         sizes = np.concatenate([np.diff(block.offsets) for block in blocks])

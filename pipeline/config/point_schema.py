@@ -10,6 +10,7 @@ from geo.grids.displacement import RURAL, URBAN, Law
 from pipeline.config.base import Section, config_errors
 from pipeline.config.values import Encoding, InputPath, Number
 
+COUNTS, POSITIVES = ("negative_binomial", "poisson"), ("binomial", "beta_binomial")
 PointLikelihood = Literal["binomial", "beta_binomial", "poisson", "negative_binomial"]
 
 
@@ -101,12 +102,9 @@ class Points(Section):
             found = "missing, and values without `tested` are counts"
             wrong.append(("catchment", found, "add it (km), or the column `tested`"))
         law = self.likelihood
-        if law is not None and (self.tested is None) == law.endswith("binomial") == (
-            law != "negative_binomial"
-        ):
-            of = "counts" if self.tested is None else "positives among the tested"
-            other = "negative_binomial or poisson" if self.tested is None else "binomial"
-            wrong.append(("likelihood", f"{law} is no law of {of}", f"give {other}"))
+        of, laws = ("counts", COUNTS) if self.tested is None else ("positives", POSITIVES)
+        if law is not None and law not in laws:
+            wrong.append(("likelihood", f"{law} is no law of {of}", f"give {' or '.join(laws)}"))
         if wrong:
             raise config_errors(wrong)
         return self

@@ -132,6 +132,11 @@ AREAS_GPKG = Product(
 )
 AREAS_LAYER = "areas"  # of the GeoPackage
 AREAS_CSV = Product(file="areas.csv", description="the same table without shapes", announced=True)
+POINTS_CSV = Product(
+    file="points.csv",
+    description="each point beside the areas: observed, expected, intervals",
+    announced=True,
+)
 PERIODS_CSV = Product(
     file="periods.csv",
     description="areas in every period and forecast: observed, expected, intervals, outbreaks",
@@ -288,6 +293,7 @@ PRODUCTS: list[Product] = [
     ),
     AREAS_GPKG,
     AREAS_CSV,
+    POINTS_CSV,
     PERIODS_CSV,
     PERIODS_PARQUET,
     LEVELS_GPKG,

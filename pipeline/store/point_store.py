@@ -178,7 +178,7 @@ class BesideSource:
         assert at is not None
         return replace(
             areas,
-            **joined,
+            **joined,  # type: ignore[arg-type]
             trials=np.concatenate(list(trials)),
             bag=np.concatenate([areas.bag, at + first]),
             source=np.concatenate([np.zeros(areas.n_bag, np.int64), own]),
