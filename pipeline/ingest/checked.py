@@ -17,6 +17,7 @@ from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Task
 from pipeline.ingest.examine import Examined, examine
 from pipeline.ingest.inputs import Inputs, describe_inputs
+from pipeline.ingest.points import describe_points
 from pipeline.storage.location import Place
 from pipeline.store.aligned_grid import GridSummary
 
@@ -82,8 +83,10 @@ def checked(config: Config, prepare: Prepare, progress: Progress) -> Checked:
                     examined.append(now.with_paths(paths))
                     return [*now.problems, *_of_truth(local)]
 
-                inputs, _ = prepare(local, directory, _TasksAlone(progress), look)
+                inputs, bags = prepare(local, directory, _TasksAlone(progress), look)
                 found = describe_inputs(config, inputs)
+                points = getattr(bags, "points", None)
+                found |= {} if points is None else describe_points(config, points)
         except InputError as error:
             problems = list(error.problems)
     return Checked(problems, examined[0] if examined else None, found, ids)

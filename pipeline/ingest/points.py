@@ -14,13 +14,12 @@ import numpy as np
 import pandas as pd
 
 from geo.core.columns import AREA_ID, has_column, id_text
-from geo.core.errors import InputError, Problem, name_first
+from geo.core.errors import InputError, Problem
 from geo.grids.displacement import Law, candidates, catchments
 from geo.grids.grid import Grid
 from geo.tables.registry import read_table
 from pipeline.config.point_schema import Points
 from pipeline.config.schema import Config, work_dir
-from pipeline.core.progress import Progress
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.ingest.selection import Bags
@@ -28,7 +27,6 @@ from pipeline.storage.location import Place
 from pipeline.store.bag_store import NewBags, write_bags
 from pipeline.store.bag_writer import PixelRows
 
-N_NAMED = 5
 URBAN, RURAL = ("U", "URBAN", "1"), ("R", "RURAL", "2")
 
 
@@ -205,8 +203,9 @@ def place_points(
     )
 
 
-def log_points(config: Config, placed: Placed, progress: Progress) -> None:
-    """Log how many points there are, and why others are not."""
+def describe_points(config: Config, placed: Placed) -> dict[str, str]:
+    """Say by configuration key how many points there are, and why others are left out."""
+    found = {}
     for spec in config.points:
         own = placed.table[placed.table["name"] == spec.name]
         left = placed.left_out[spec.name]
@@ -214,10 +213,10 @@ def log_points(config: Config, placed: Placed, progress: Progress) -> None:
         what = f"{total} of {own['tested'].sum():,.0f} tested" if spec.tested else f"{total} cases"
         why = {"without_value_or_place": "without a value or a place", "outside": "off the areas"}
         lacking = ", ".join(f"{left[key]:,} {word}" for key, word in why.items() if left[key])
-        progress.log(
-            f"ingest: points.{spec.name}: {len(own):,} points, {what}"
-            + (f"; left out {lacking}" if lacking else "")
+        found[f"points.{spec.name}"] = f"{len(own):,} points, {what}" + (
+            f"; left out {lacking}" if lacking else ""
         )
+    return found
 
 
 def write_points(
@@ -295,12 +294,3 @@ def _owners(bags: Bags, pixel: np.ndarray) -> np.ndarray:
     order = np.lexsort((bags.fraction, bags.pixel))
     last = np.searchsorted(bags.pixel[order], pixel, side="right") - 1
     return np.asarray(bag[order[last]])
-
-
-def describe_points(config: Config, tables: list[pd.DataFrame]) -> dict[str, str]:
-    """Describe each source, by configuration key."""
-    return {
-        f"points.{spec.name}": f"{len(table):,} points, {name_first(list(table['id']), N_NAMED)}"
-        for spec, table in zip(config.points, tables, strict=True)
-        if len(table)
-    }

@@ -25,7 +25,7 @@ from pipeline.ingest.exposure import pixel_sums
 from pipeline.ingest.extent import Extent, measurable
 from pipeline.ingest.inputs import Inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
-from pipeline.ingest.points import log_points, place_points, read_points
+from pipeline.ingest.points import describe_points, place_points, read_points
 from pipeline.ingest.selection import Bags, check_ranges, select_pixels
 from pipeline.ingest.table_layers import own_values, rows_with_own
 from pipeline.ingest.without_counts import summarise
@@ -122,7 +122,8 @@ def prepare(
     for line in inputs.repairs.lines():
         progress.log(f"ingest: areas.repair: {line}")
     if bags.points is not None:
-        log_points(config, bags.points, progress)
+        for key, text in describe_points(config, bags.points).items():
+            progress.log(f"ingest: {key}: {text}")
     if adapt is not None:  # the balance of one period says nothing of several
         return inputs, bags
     balance = begin_balance(

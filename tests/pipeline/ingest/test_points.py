@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,9 @@ def test_held_out_areas_take_their_clusters_with_them(files: Any) -> None:
     bags = np.concatenate([block.bag for block in blocks])
     of = np.concatenate([block.source for block in blocks])
     np.testing.assert_array_equal(np.sort(bags[of == 1]) - areas.n_bag, np.flatnonzero(~gone))
+    sent = pickle.loads(pickle.dumps(source.reference)).open()
+    assert sent.fingerprint() == source.fingerprint()
+    np.testing.assert_array_equal(sent.read(0).weight, source.read(0).weight)
     alone = BesideSource.of(areas, points, None).summary(np.random.default_rng(0))
     assert (alone.source == 1).sum() == 24
     assert np.isnan(alone.trials[alone.source == 0]).all()
