@@ -22,7 +22,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from models.aggregate.displaced import Displaced
 from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import cholesky, segment_sum
 from models.core.block import BagBlock
@@ -91,8 +90,10 @@ class Linearised:
         What the likelihood needs of each.
     factored : bool, or (n_area,) bool
         Whether the response has a factor of its own, or a place.
-    displaced : (n,) int64 or None
-        Numbers of the bags that are of one of their pixels, unknown which.
+    displaced : (n_area,) bool or None
+        Which bags are of one of their pixels, unknown which.
+    between : (n_area,) float64
+        Variance of ``v`` between the pixels of a displaced bag, by the fit.
     start : (n_area,) float64
         ``v`` at the mode of the responses' density and its factor.
     by_factor : (n_area,) float64
@@ -132,11 +133,10 @@ class Linearised:
         self.bag_data = seen.bag_data
         tau2 = likelihood.factor_variance(seen.params, seen.bag_data)
         # Which of its pixels a displaced bag is of is noise as well; more where they differ more.
-        spread_of = Displaced.of(seen, m, s, level * total)
-        self.displaced = None if spread_of is None else np.flatnonzero(spread_of.bags)
-        if spread_of is not None:
-            between = np.log1p(spread_of.value / np.maximum(level * total, LEAST) ** 2)
-            tau2 = tau2 + np.where(spread_of.bags, between, 0.0)
+        self.displaced, self.between = likelihood.displaced(seen.bag_data), np.zeros(bags.n_bag)
+        if self.displaced is not None:
+            self.between = np.where(self.displaced, self._between(model, params, bags, m, s), 0.0)
+            tau2 = tau2 + self.between
         self.factored = tau2 > 0.0
         if np.any(self.factored):
             at = np.log(np.maximum(total * link.value(v0), LEAST)) - 0.5 * tau2
@@ -144,9 +144,28 @@ class Linearised:
             mode, _ = mixture_mode(self.base, seen.y, at, seen.params, seen.bag_data, spread)
             self.start = np.where(self.factored, _inverse(link, np.exp(mode) / total), v0)
             self.moves = not np.all(self.factored)
+        self._scale = likelihood.log_scale(seen.params, seen.bag_data)
         # With fewer cases than the prior of the level calls few the posterior of the mean is far
         # from Gaussian; where no rate has a slope there is nothing to expand.
         self.usable = known and not few_cases(link.name, float(params["mean"][0]), fixed)
+
+    def _between(
+        self, model: SurfaceModel, params: Arrays, bags: BagBlock, m: np.ndarray, s: np.ndarray
+    ) -> np.ndarray:
+        """Return the variance of ``f`` between pixels, and what of theirs the average lacks."""
+        offsets, ones = bags.offsets, np.maximum(self.ones, LEAST)
+        fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
+        mean = segment_sum(self.b * m, offsets) / ones
+        each = segment_sum(self.b * (m**2 + s), offsets) / ones - mean**2
+        whole = ones**2 * each - fwd.followed(self.b, offsets).value
+        return np.maximum(whole, 0.0)
+
+    def moved(self, v: np.ndarray, scale: np.ndarray | None) -> np.ndarray:
+        """Return where sites that stay are under other scales: a scale moves them as a whole."""
+        if scale is None or self._scale is None:
+            return v
+        at = self._link.value(self.start) * np.exp(self._scale - scale)
+        return np.where(self.factored, _inverse(self._link, at), v)
 
     def sites(self, base: dict[str, float], v: np.ndarray) -> Sites:
         """Return the Gaussian sites of the areas: their places and variances, and a constant.
@@ -197,7 +216,6 @@ class AreaEvidence:
         link, self._likelihood = model.resolved_link, model.resolved_likelihood
         self._around = around = Linearised(model, state.fixed, params, bags)
         self._cov = AverageCovariance(self._kernel, around.z, around.b, bags.offsets)
-        self._offsets = bags.offsets
         self._inside = self._cov(state.params["theta"])[1]
         self._at = around.start
         self.usable = around.usable
@@ -234,9 +252,11 @@ class AreaEvidence:
         tau2 = self._likelihood.factor_variance(params, around.bag_data)
         noise = around.by_factor**2 * tau2
         if around.displaced is not None:
-            noise = noise + self._between(theta, cov)
+            # The fit knows how the pixels differ by what is known everywhere, such as slopes.
+            between = np.maximum(around.between + inside - self._inside, 0.0)
+            noise = noise + np.where(around.displaced, between, 0.0)
         prior_mean = prior_mean - 0.5 * around.by_factor * tau2
-        v = self._at
+        v = around.moved(self._at, self._likelihood.log_scale(params, around.bag_data))
         for _ in range(MOST_STEPS if around.moves else 1):
             found = self._regress(cov, prior_mean, noise, self._site(params, v))
             if found is None:
@@ -256,15 +276,6 @@ class AreaEvidence:
             arrays = {name: np.array([each]) for name, each in params.items()}
             value += log_prior_noise(self._likelihood, arrays, self._fixed)[0]
         return Evidence(value, mean, precision) if np.isfinite(value) else None
-
-    def _between(self, theta: np.ndarray, cov: np.ndarray) -> np.ndarray:
-        """Return the prior variance of ``f`` between the pixels of displaced bags: (n_area,)."""
-        around, found = self._around, np.zeros(cov.shape[0])
-        each = np.asarray(self._kernel.diag(theta, around.z))
-        whole = around.ones * segment_sum(around.b * each, self._offsets)
-        own = around.displaced
-        found[own] = np.maximum((whole - np.diag(cov))[own], 0.0)
-        return found
 
     def _regress(
         self, cov: np.ndarray, prior_mean: np.ndarray, noise: np.ndarray, sites: Sites

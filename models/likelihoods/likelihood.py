@@ -185,6 +185,10 @@ class Likelihood(ABC):
         del bag_data
         return self.without_factor(params)[1]
 
+    def log_scale(self, params: Params, bag_data: Any) -> Any:
+        """Return the logarithm of what multiplies each bag's aggregate: (n_bag,), or None."""
+        del params, bag_data
+
     def displaced(self, bag_data: Any) -> Any:
         """Return which bags are of one pixel of theirs, unknown which: (n_bag,) bool, or None."""
         del bag_data

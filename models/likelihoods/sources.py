@@ -115,6 +115,16 @@ class SeveralSources(Likelihood):
         return found
 
     @override
+    def log_scale(self, params: Params, bag_data: Any) -> Any:
+        if self.averages:  # it multiplies their odds
+            return None
+        found = 0.0 * bag_data[0]
+        for number in range(len(self._laws)):
+            scale = self.law_params(number, params).get(SCALE, 0.0)
+            found = found + scale * (bag_data[0] == number)
+        return found
+
+    @override
     def displaced(self, bag_data: Any) -> Any:
         found = None
         for source in self._displaced:

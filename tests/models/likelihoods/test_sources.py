@@ -10,6 +10,7 @@ from scipy import stats
 
 import models
 from models import Bags, VBAgg
+from models.aggregate.area_evidence import AreaEvidence
 from models.aggregate.posterior import posterior_of
 from models.aggregate.profile_bound import ProfileBound
 from models.core.errors import BagsError, ParameterError
@@ -235,3 +236,24 @@ def test_the_posterior_of_two_sources_is_that_of_quadrature():
     assert told.m[0] == pytest.approx(centre, abs=0.02 * spread)
     assert np.sqrt(told.s[0]) == pytest.approx(spread, rel=0.02)
     assert found.value == pytest.approx(evidence, abs=0.02)
+
+
+def test_the_evidence_of_displaced_bags_falls_as_their_bound_does():
+    bags = _bags(16, 40)
+    model = VBAgg(**SETTINGS, sources={"survey": {"displaced": True}}, integrate="none").fit(bags)
+    state = model.state_
+
+    def evaluate(at, slopes):
+        given = {**model.block_params(at), "slopes": np.array([slopes])}
+        return model.block_stats(given, bags, None)[0]
+
+    bound, evidence = ProfileBound(model, evaluate, bags.n_bag), AreaEvidence(model, state, bags)
+    phi, top = bound.pack(state.params), bound.at(state, 1e-4, slopes=False).value
+    first = evidence.at(phi[1:])
+    for k in range(1, phi.size):
+        for step in (-0.3, 0.3):
+            moved = phi + step * (np.arange(phi.size) == k)
+            there = evidence.at(moved[1:])
+            moved[0] += there.mean - first.mean
+            found = bound.at(bound.unpack(state, moved), 1e-3, slopes=False).value - top
+            assert there.value - first.value == pytest.approx(found, abs=0.25 + 0.3 * abs(found))
