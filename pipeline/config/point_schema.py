@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from geo.grids.displacement import RURAL, URBAN, Law
 from pipeline.config.base import Section, config_errors
 from pipeline.config.values import Encoding, InputPath, Number
 
@@ -108,12 +107,6 @@ class Points(Section):
         if wrong:
             raise config_errors(wrong)
         return self
-
-    def law_of(self, urban: bool | None) -> Law:
-        """Return the law of displacement of a point."""
-        if self.radius == "dhs":
-            return URBAN if urban else RURAL
-        return ((float(self.radius), 1.0),)
 
     @property
     def source(self) -> dict[str, Any]:

@@ -19,9 +19,6 @@ from pydantic import (
 
 from geo.core.calendar import Calendar
 from geo.core.trust import Trust
-from models.core.errors import ParameterError
-from models.likelihoods.registry import find_likelihood
-from models.likelihoods.sources import several_sources
 from pipeline.config.base import Section, config_errors
 from pipeline.config.check_schema import Check
 from pipeline.config.compute_schema import Compute
@@ -136,7 +133,17 @@ class Config(Section):
     )
     points: tuple[Points, ...] = Field(
         (),
-        examples=[[{"name": "dhs", "path": "clusters.csv", "id": "cluster", "value": "positive"}]],
+        examples=[
+            [
+                {
+                    "name": "dhs",
+                    "path": "clusters.csv",
+                    "id": "cluster",
+                    "value": "positive",
+                    "tested": "examined",
+                }
+            ]
+        ],
         description="survey clusters and facilities beside the areas, in the same posterior",
     )
     grid: GridSpec = Field(description="the grid; the population's by default")
@@ -367,6 +374,11 @@ def _wrong_responses(config: Config) -> Wrong | None:
 def _wrong_points(config: Config) -> Wrong | None:
     if not config.points:
         return None
+    # Here, so that commands that read no points start without NumPy.
+    from models.core.errors import ParameterError
+    from models.likelihoods.registry import find_likelihood
+    from models.likelihoods.sources import several_sources
+
     names = [each.name for each in config.points]
     if len(set(names)) < len(names):
         return "points", "two sources have the same name", "give each a name of its own"

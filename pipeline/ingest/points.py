@@ -15,7 +15,7 @@ import pandas as pd
 
 from geo.core.columns import AREA_ID, has_column, id_text
 from geo.core.errors import InputError, Problem
-from geo.grids.displacement import Law, candidates, catchments
+from geo.grids.displacement import RURAL, URBAN, Law, candidates, catchments
 from geo.grids.grid import Grid
 from geo.tables.registry import read_table
 from pipeline.config.point_schema import Points
@@ -27,7 +27,7 @@ from pipeline.storage.location import Place
 from pipeline.store.bag_store import NewBags, write_bags
 from pipeline.store.bag_writer import PixelRows
 
-URBAN, RURAL = ("U", "URBAN", "1"), ("R", "RURAL", "2")
+IN_TOWNS, ELSEWHERE = ("U", "URBAN", "1"), ("R", "RURAL", "2")
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ def _urban(
     given: pd.Series, rows: np.ndarray, column: str, place: str, problems: list[Problem]
 ) -> list[bool]:
     text = given.astype("string").str.strip().str.upper().fillna("")
-    wrong = ~text.isin([*URBAN, *RURAL]).to_numpy()
+    wrong = ~text.isin([*IN_TOWNS, *ELSEWHERE]).to_numpy()
     if wrong.any():
         first = int(np.argmax(wrong))
         found = f"column {column!r} has {text.iloc[first]!r}"
         problems.append(Problem(f"{place} row {rows[first]}", found, "give U or R"))
-    return text.isin(URBAN).tolist()
+    return text.isin(IN_TOWNS).tolist()
 
 
 def _check(found: pd.DataFrame, spec: Points, place: str, problems: list[Problem]) -> None:
@@ -175,7 +175,7 @@ def place_points(
         if spec.catchment is not None:
             found = catchments(grid, lon, lat, float(spec.catchment))
         else:
-            laws: list[Law] = [spec.law_of(each) for each in table["urban"]]
+            laws = [_law(spec, each) for each in table["urban"]]
             found = candidates(grid, lon, lat, laws)
         inside = np.isin(found.pixel, usable)
         bag = np.repeat(np.arange(len(table)), np.diff(found.offsets))[inside]
@@ -201,6 +201,13 @@ def place_points(
         np.concatenate(fractions),
         left,
     )
+
+
+def _law(spec: Points, urban: bool | None) -> Law:
+    """Return the law of displacement of a point."""
+    if spec.radius == "dhs":
+        return URBAN if urban else RURAL
+    return ((float(spec.radius), 1.0),)
 
 
 def describe_points(config: Config, placed: Placed) -> dict[str, str]:
