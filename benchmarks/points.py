@@ -1,14 +1,13 @@
 """Survey clusters beside counts of areas, in one posterior, against either alone.
 
-    python -m benchmarks.points [--grids 6] [--first 0] [--reach 1]
+    python -m benchmarks.points [--grids 5] [--first 0] [--reach 1]
     python -m benchmarks.points --mixture
 
 Countries of :mod:`benchmarks.grids` (1,600 pixels of 1 km, 40 areas whose counts have noise of
 deviation .3) with 60 survey clusters beside: 25 people tested where people live, positives with
 probability ``1 - exp(-kappa rate)`` of about .2, clusters differ by a factor of deviation .2. Each
 is reported up to 2 km (half of them) or 5 km away, times ``--reach``, by a random angle and
-distance. Arms: areas
-alone; points alone, at their reported places; both, displacement known; both, a cluster taken for
+distance. Arms: areas alone; points alone, at their reported places; both, displacement known; both, a cluster taken for
 the average around it; both, reported places taken for true ones; both, true places known. Scores of
 pixels: of the logarithm of the rate, correlation; of its deviation from the mean over all pixels
 (points alone do not know the level of the counts), CRPS and coverage of 90 % intervals.
@@ -205,7 +204,7 @@ def table(records: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]
 
 def main() -> None:
     """Measure what is asked for, and write it."""
-    asked = parsed(__doc__, grids=6, first=0, reach=1.0, mixture=False)
+    asked = parsed(__doc__, grids=5, first=0, reach=1.0, mixture=False)
     result = {k: v for k, v in read_results(PATH).items() if k != "code"}
     if asked.mixture:
         result["mixture"] = mixture()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from pipeline.config.base import Section, config_errors
 from pipeline.config.values import Encoding, InputPath, Number
+from pipeline.responses.response import Wrong
+
+if TYPE_CHECKING:
+    from pipeline.config.schema import Config
 
 COUNTS, POSITIVES = ("negative_binomial", "poisson"), ("binomial", "beta_binomial")
 PointLikelihood = Literal["binomial", "beta_binomial", "poisson", "negative_binomial"]
@@ -115,3 +119,34 @@ class Points(Section):
         named = {} if law is None else {"likelihood": law}
         where = {"displaced": True} if self.radius != 0 else {}
         return {**named, **where, "offset": self.offset, "effect": self.effect}
+
+
+def wrong_points(config: Config) -> Wrong | None:
+    """Return what of a configuration does not go with its points."""
+    if not config.points:
+        return None
+    # Here, so that commands that read no points start without NumPy.
+    from models.core.errors import ParameterError
+    from models.likelihoods.registry import find_likelihood
+    from models.likelihoods.sources import several_sources
+
+    names = [each.name for each in config.points]
+    if len(set(names)) < len(names):
+        return "points", "two sources have the same name", "give each a name of its own"
+    if config.time is not None:
+        found = "given with `time`: points are of one period"
+        return "points", found, "map one period, or leave the points out"
+    if config.model.kind != "vbagg":
+        found = f"given with model.kind: {config.model.kind}"
+        return "points", found, "give vbagg, or leave the points out"
+    if isinstance(config.evaluate.calibration, int):
+        found = "given with points, whose responses it does not simulate"
+        return "evaluate.calibration", found, "remove it, or the points"
+    spec = config.model
+    try:
+        areas = find_likelihood(spec.likelihood, area_effect=spec.has_area_effect)
+        several_sources(areas, {each.name: each.source for each in config.points})
+    except ParameterError as error:
+        found, _, remedy = str(error).removeprefix("sources: ").rpartition("; ")
+        return "points", found, remedy
+    return None

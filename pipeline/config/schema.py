@@ -50,7 +50,7 @@ from pipeline.config.model_schema import (
 )
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
 from pipeline.config.output_schema import Output
-from pipeline.config.point_schema import Points
+from pipeline.config.point_schema import Points, wrong_points
 from pipeline.config.series import Series, moves
 from pipeline.config.values import (
     InputPath,
@@ -371,36 +371,6 @@ def _wrong_responses(config: Config) -> Wrong | None:
     return "", found, remedy
 
 
-def _wrong_points(config: Config) -> Wrong | None:
-    if not config.points:
-        return None
-    # Here, so that commands that read no points start without NumPy.
-    from models.core.errors import ParameterError
-    from models.likelihoods.registry import find_likelihood
-    from models.likelihoods.sources import several_sources
-
-    names = [each.name for each in config.points]
-    if len(set(names)) < len(names):
-        return "points", "two sources have the same name", "give each a name of its own"
-    if config.time is not None:
-        found = "given with `time`: points are of one period"
-        return "points", found, "map one period, or leave the points out"
-    if config.model.kind != "vbagg":
-        found = f"given with model.kind: {config.model.kind}"
-        return "points", found, "give vbagg, or leave the points out"
-    if isinstance(config.evaluate.calibration, int):
-        found = "given with points, whose responses it does not simulate"
-        return "evaluate.calibration", found, "remove it, or the points"
-    spec = config.model
-    try:
-        areas = find_likelihood(spec.likelihood, area_effect=spec.has_area_effect)
-        several_sources(areas, {each.name: each.source for each in config.points})
-    except ParameterError as error:
-        found, _, remedy = str(error).removeprefix("sources: ").rpartition("; ")
-        return "points", found, remedy
-    return None
-
-
 def _wrong_period(config: Config) -> Wrong | None:
     if config.counts is None or config.counts.period is None:
         return None
@@ -490,7 +460,7 @@ def _wrong_time(config: Config) -> Wrong | None:
 _CROSS_CHECKS = (
     _wrong_responses,
     _wrong_period,
-    _wrong_points,
+    wrong_points,
     _wrong_time,
     _wrong_security,
     _wrong_response,
