@@ -7,10 +7,11 @@ Countries of :mod:`benchmarks.grids` (1,600 pixels of 1 km, 40 areas whose count
 deviation .3) with 60 survey clusters beside: 25 people tested where people live, positives with
 probability ``1 - exp(-kappa rate)`` of about .2, clusters differ by a factor of deviation .2. Each
 is reported up to 2 km (half of them) or 5 km away, times ``--reach``, by a random angle and
-distance. Arms: areas alone; points alone, at their reported places; both, displacement known; both, a cluster taken for
-the average around it; both, reported places taken for true ones; both, true places known. Scores of
-pixels: of the logarithm of the rate, correlation; of its deviation from the mean over all pixels
-(points alone do not know the level of the counts), CRPS and coverage of 90 % intervals.
+distance. Arms: areas alone; points alone, at their reported places; both, displacement known; both,
+a cluster taken for the average around it; both, reported places taken for true ones; both, true
+places known. Scores of pixels: of the logarithm of the rate, correlation; of its deviation from the
+mean over all pixels (points alone do not know the level of the counts), CRPS and coverage of 90 %
+intervals.
 ``benchmarks/results/points.json`` has the figures.
 
 ``--mixture`` compares, on quadrature, what one cluster says of two candidate pixels under the mean
