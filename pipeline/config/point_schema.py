@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from pipeline.config.base import Section, config_errors
 from pipeline.config.values import Encoding, InputPath, Number
 from pipeline.responses.response import Wrong
-
-if TYPE_CHECKING:
-    from pipeline.config.schema import Config
 
 COUNTS, POSITIVES = ("negative_binomial", "poisson"), ("binomial", "beta_binomial")
 PointLikelihood = Literal["binomial", "beta_binomial", "poisson", "negative_binomial"]
@@ -121,7 +118,7 @@ class Points(Section):
         return {**named, **where, "offset": self.offset, "effect": self.effect}
 
 
-def wrong_points(config: Config) -> Wrong | None:
+def wrong_points(config: Any) -> Wrong | None:
     """Return what of a configuration does not go with its points."""
     if not config.points:
         return None
