@@ -1,16 +1,20 @@
 """Two years of counts by month: maps, intervals, forecasts and updates of space and time together.
 
-    python -m benchmarks.months [--seeds 0 1 2] [--out benchmarks/results/months.json]
+    python -m benchmarks.months [--countries 20] [--workers 1] [--lines LINES] [--out JSON]
 
 Simulated: 80 areas, 3,600 pixels, 24 months and three to forecast, a mean of 6 cases an area and
 month, 5 % of the counts missing; two covariates, one of which moves; a static field, a drift, a
-season that differs in space, an outbreak that moves, and noise between areas and months.
+season that differs in space, an outbreak that moves, and noise between areas and months. A
+country's figures are a line of ``LINES``, so that it goes on where it ended; the JSON has the means
+over countries with their standard errors.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +22,16 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import PoissonRegressor
 
-from benchmarks.report import parsed
+from benchmarks.month_alarms import AHEAD as AHEAD_OF_ALARM
+from benchmarks.month_alarms import FIRST, alarm_scores
+from benchmarks.records import hash_settings, run_missing
+from benchmarks.report import parsed, write_results
 from models import Bags, Period, SpaceTime, VBAgg
 
 SIDE, N_AREA, MONTHS, AHEAD, CASES = 60, 80, 24, 3, 6.0
 MISSING, NOISE = 0.05, 0.2
 OUT = Path("benchmarks/results/months.json")
+PARTS = ("one_month", "space_time", "forecast", "update", "alarms")
 
 
 @dataclass(frozen=True)
@@ -39,12 +47,15 @@ class World:
     f : (n_month, n_pix)
         Log rates.
     missing : (MONTHS, N_AREA) bool
+    excess : (n_month, N_AREA)
+        Log of the areas' rates by what they would be without the outbreak.
     """
 
     periods: list[Period]
     whole: list[Bags]
     f: np.ndarray
     missing: np.ndarray
+    excess: np.ndarray
 
 
 def smooth_field(rng: np.random.Generator, scale: float) -> np.ndarray:
@@ -60,8 +71,8 @@ def smooth_field(rng: np.random.Generator, scale: float) -> np.ndarray:
     return np.asarray(field[:SIDE, :SIDE])
 
 
-def simulate(seed: int) -> World:
-    """Draw a country."""
+def simulate(seed: int, months: int = MONTHS) -> World:
+    """Draw a country, with counts of so many months."""
     rng = np.random.default_rng([seed, 2024])
     row, column = np.divmod(np.arange(SIDE**2), SIDE)
     coords = np.column_stack([column, row]).astype(float)
@@ -77,8 +88,8 @@ def simulate(seed: int) -> World:
     start, away = rng.uniform(15, 45, 2), rng.uniform(-1.2, 1.2, 2)
     people = np.exp(0.7 * smooth_field(rng, 3.0) + 0.5 * rng.standard_normal((SIDE, SIDE)))
     keep = np.exp(-1.0 / 8.0)
-    f, xs = [], []
-    for t in range(MONTHS + AHEAD):
+    f, quiet, xs = [], [], []
+    for t in range(months + AHEAD):
         drift = keep * drift + np.sqrt(1 - keep**2) * smooth_field(rng, 10.0)
         x_moves = 0.7 * x_moves + np.sqrt(1 - 0.49) * smooth_field(rng, 6.0)
         season = size * np.cos(2 * np.pi * t / 12 + phase)
@@ -86,19 +97,23 @@ def simulate(seed: int) -> World:
         distance = ((np.column_stack([column, row]) - place) ** 2).sum(axis=1).reshape(SIDE, SIDE)
         level = np.exp(-0.5 * ((t - 16) / 5.0) ** 2)
         outbreak = 1.2 * level * np.exp(-0.5 * distance / 7.0**2)
-        rate = 0.4 * x_still + 0.4 * x_moves + still + 0.35 * drift + season + outbreak
-        f.append(rate.ravel()[order])
+        rate = 0.4 * x_still + 0.4 * x_moves + still + 0.35 * drift + season
+        quiet.append(rate.ravel()[order])
+        f.append((rate + outbreak).ravel()[order])
         xs.append(np.column_stack([x_still.ravel()[order], x_moves.ravel()[order]]))
     weight = people.ravel()[order]
     log_rate = np.stack(f)
-    mean = np.stack([np.add.reduceat(weight * np.exp(each), offsets[:-1]) for each in log_rate])
-    level = CASES / mean[:MONTHS].mean()
+    mean, without = (
+        np.stack([np.add.reduceat(weight * np.exp(each), offsets[:-1]) for each in rates])
+        for rates in (f, quiet)
+    )
+    level = CASES / mean[:months].mean()
     noise = np.exp(NOISE * rng.standard_normal(mean.shape) - 0.5 * NOISE**2)
     y = rng.poisson(level * mean * noise).astype(float)
-    missing = rng.random((MONTHS, N_AREA)) < MISSING
+    missing = rng.random((months, N_AREA)) < MISSING
     whole = [Bags(x, offsets, own, weight, coords[order]) for x, own in zip(xs, y, strict=True)]
-    periods = [Period(float(t), whole[t].at(np.flatnonzero(~missing[t]))) for t in range(MONTHS)]
-    return World(periods, whole, log_rate + np.log(level), missing)
+    periods = [Period(float(t), whole[t].at(np.flatnonzero(~missing[t]))) for t in range(months)]
+    return World(periods, whole, log_rate + np.log(level), missing, np.log(mean / without))
 
 
 def crps(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -232,15 +247,16 @@ def one_world(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
         for name, own in every.items()
     }
     found["update"] = update_scores(model, world)
+    found["alarms"] = alarm_scores(shortened(model, FIRST - AHEAD_OF_ALARM, members=False), world)
     return found
 
 
-def shortened(model: SpaceTime, *, members: bool) -> SpaceTime:
-    """Return a fit without its last month, all else as it is."""
+def shortened(model: SpaceTime, months: int = MONTHS - 1, *, members: bool) -> SpaceTime:
+    """Return a fit without its last months, all else as it is."""
     state, other = model.fitted_state(), SpaceTime(**model.get_params())
-    params = {**state.params, **{k: state.params[k][:-1] for k in ("site_linear", "site_root")}}
-    kept = {k: v[:, :-1] if k.startswith("site") else v for k, v in state.members.items()}
-    fixed = {**state.fixed, "times": state.fixed["times"][:-1]}
+    params = {**state.params, **{k: state.params[k][:months] for k in ("site_linear", "site_root")}}
+    kept = {k: v[:, :months] if k.startswith("site") else v for k, v in state.members.items()}
+    fixed = {**state.fixed, "times": state.fixed["times"][:months]}
     other.state_ = replace(state, params=params, fixed=fixed, members=kept if members else {})
     other.history_, other.converged_ = model.history_, model.converged_
     return other
@@ -266,21 +282,41 @@ def update_scores(model: SpaceTime, world: World) -> dict[str, float]:
     return {"seconds": seconds, **apart}
 
 
+def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """Yield each number of a tree by its path."""
+    if isinstance(tree, dict | list):
+        pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
+        for key, value in pairs:
+            yield from leaves(value, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, float(tree)
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the mean over countries of each figure, and the standard error of that mean."""
+    tables = [dict(leaves({k: row[k] for k in PARTS})) for row in rows]
+    found = {}
+    for name in sorted(set.intersection(*(set(table) for table in tables))):
+        values = np.array([table[name] for table in tables])
+        error = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else np.nan
+        found[name] = {"mean": float(values.mean()), "standard_error": float(error)}
+    return found
+
+
 def main() -> None:
-    """Run and write the table."""
+    """Run what has no record yet, and write the table."""
     given = parsed(
         __doc__,
-        seeds={"type": int, "nargs": "*", "default": [0, 1]},
+        countries=20,
+        workers=1,
+        lines=Path("benchmarks/results/months.jsonl"),
         out=OUT,
         settings={"type": json.loads, "default": {}},
     )
-    rows = []
-    for seed in given.seeds:
-        rows.append(one_world(seed, given.settings))
-        print(json.dumps(rows[-1]), flush=True)
-        given.out.write_text(
-            json.dumps({"settings": given.settings, "rows": rows}, indent=1) + "\n"
-        )
+    measure = functools.partial(one_world, settings=given.settings)
+    key = hash_settings("months", given.settings)
+    rows = run_missing(measure, range(given.countries), given.lines, key, given.workers)
+    write_results(given.out, {"settings": given.settings, "summary": summary(rows), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -4,6 +4,11 @@
 
 A file of ``benchmarks/results`` is of this code where every room is as it was when it was measured,
 without comments and docstrings. ``--rooms`` looks at some alone: those that a change touched.
+
+Ends with status 1 where a page quotes older figures; ``make bench`` ends with it. It is no test of
+every change: one line in ``models`` ages all figures, and to measure them again takes hours, so a
+test would always fail and nobody would read it. What every change is held to is
+:mod:`benchmarks.guard`, which counts and needs no clock.
 """
 
 from __future__ import annotations
@@ -70,8 +75,18 @@ def figures(
     return found
 
 
+def quoted_by(rows: Iterable[Figures]) -> dict[str, list[str]]:
+    """Return the pages that quote figures of older code, with the names of these."""
+    found: dict[str, list[str]] = {}
+    for each in rows:
+        for page in each.pages if each.changed else ():
+            if not page.startswith("docs/changes/"):  # says what a change was, not what is
+                found.setdefault(page, []).append(each.name)
+    return found
+
+
 def main() -> None:
-    """Print them, the oldest first."""
+    """Print them, the oldest first; end with an error where a page quotes older ones."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rooms", nargs="*", default=())
     rows = figures(code()["rooms"], parser.parse_args().rooms)
@@ -79,6 +94,9 @@ def main() -> None:
         state = f"{len(each.changed)} rooms changed since" if each.changed else "of this code"
         pages = ", ".join(each.pages) or "no page"
         print(f"{each.name:20} {each.version:40} {state:28} {pages}")
+    if quoted := quoted_by(rows):
+        lines = (f"{page}: {', '.join(names)}" for page, names in sorted(quoted.items()))
+        raise SystemExit("\npages that quote figures of older code:\n" + "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ from typing import Any
 _LAZY = {
     "BagStore": "pipeline.store.bag_store",
     "open_labelled": "pipeline.store.labels",
+    "open_results": "pipeline.catalogue.dataset",
     "fit": "pipeline.training.fit",
     "predict_raster": "pipeline.prediction.raster",
 }
-__all__ = ["BagStore", "fit", "open_labelled", "predict_raster"]
+__all__ = ["BagStore", "fit", "open_labelled", "open_results", "predict_raster"]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,8 +25,8 @@ def main() -> int:
     """Run the command line on a small country."""
     from pipeline.cli.main import main as run
 
-    months.SPEC = replace(
-        months.SPEC, shape=(18, 20), n_land=180, n_area=AREAS, n_town=4, people=3e5
+    months.SPECS["small"] = replace(
+        months.SPECS["small"], shape=(18, 20), n_land=180, n_area=AREAS, n_town=4, people=3e5
     )
     months.MODEL = MODEL
     return run(sys.argv[1:])

@@ -24,7 +24,7 @@ _MODULE = re.compile(rf"(?<![\w/.-])(?:{'|'.join(MODULES)})(?:\.(?!md\b)[A-Za-z_
 _IMPORT = re.compile(rf"from ((?:{'|'.join(MODULES)})(?:\.\w+)*) import ([\w, ]+)")
 _IN_FILE = re.compile(r"`(\w+)` (?:in |\(in |\()`([\w/.]+\.py)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-_COMMAND = re.compile(r"(?<![\w\[/.'-])disagg ([a-z][a-z\\|]*(?: (?:import|info|fit)\b)?)")
+_COMMAND = re.compile(r"(?<![\w\[/.'-])disagg ([a-z][a-z0-9\\|]*(?: (?:import|info|fit)\b)?)")
 _BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+)`")
 

@@ -21,7 +21,12 @@ class Spelling:
     Attributes
     ----------
     encoding : str or None
-        Encoding of a text file; UTF-8 by default, else Windows-1252.
+        Encoding of a text file; UTF-8 by default, UTF-16 where its first bytes say so, else
+        Windows-1252.
+    delimiter : str or None
+        What separates the cells of a text file; by default as its rows tell.
+    skip_rows : int
+        Rows above the names of the columns.
     thousands, decimal : str or None
         What separates the thousands, and the decimals, of numbers that are text.
     dayfirst : bool or None
@@ -30,14 +35,27 @@ class Spelling:
         Whether ids that differ in their spelling alone are the same.
     wide : (str, str) or None
         For a table with a column for each period, the columns of period and value to make of them.
+    crosswalk, parent : str or None
+        File of names with the ids of their areas, and column of the areas that hold these: see
+        :mod:`geo.tables.crosswalk`.
     """
 
     encoding: str | None = None
+    delimiter: str | None = None
+    skip_rows: int = 0
     thousands: str | None = None
     decimal: str | None = None
     dayfirst: bool | None = None
     loose: bool = False
     wide: tuple[str, str] | None = None
+    crosswalk: str | None = None
+    parent: str | None = None
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The arguments of :func:`geo.tables.registry.read_table` that it tells."""
+        names = ("encoding", "delimiter", "skip_rows", "wide", "dayfirst")
+        return {name: getattr(self, name) for name in names}
 
     def number(self, value: Any) -> float:
         """Convert a cell to a number; raise ValueError if it is none."""
@@ -62,10 +80,34 @@ class Spelling:
         except (ValueError, TypeError):
             return math.nan
 
+    def detected(self, texts: Sequence[str]) -> Spelling:
+        """Return the spelling with the separators of numbers that can be read in one way alone.
+
+        Itself where some are declared, none are needed, or the numbers can be read in two ways.
+        """
+        if self.thousands is not None or self.decimal is not None:
+            return self
+        ways = list(self._ways(texts).values())
+        if len(ways) != 1:
+            return self
+        return replace(self, thousands=ways[0].get("thousands"), decimal=ways[0].get("decimal"))
+
     def ask(self, texts: Sequence[str], key: str) -> str:
         """Return the remedy for texts that declared separators would make numbers, or ""."""
-        wrong = [text for text in texts if math.isnan(self.number_or_nan(text))]
-        found: dict[tuple[float, ...], str] = {}
+        found = []
+        for numbers, used in self._ways(texts).items():
+            new = [f'{key}.{k}: "{v}"' for k, v in used.items() if getattr(self, k) is None]
+            wrong = next(k for k, t in enumerate(texts) if math.isnan(self.number_or_nan(t)))
+            found.append(f"{' and '.join(new)} if {texts[wrong]!r} is {numbers[wrong]:.15g}")
+        return f"set {', or '.join(found)}" if found else ""
+
+    def _ways(self, texts: Sequence[str]) -> dict[tuple[float, ...], dict[str, str]]:
+        """Return the separators that make numbers of all texts, by these numbers.
+
+        Nothing where all are numbers already.
+        """
+        wrong = any(math.isnan(self.number_or_nan(text)) for text in texts)
+        found: dict[tuple[float, ...], dict[str, str]] = {}
         for mark, point in _WAYS if wrong else ():
             way = replace(self, thousands=mark, decimal=point)
             numbers = tuple(way.number_or_nan(text) for text in texts)
@@ -73,13 +115,11 @@ class Spelling:
                 mark and not any(mark in t for t in map(_plain, texts))
             ):
                 continue
-            used = [("thousands", mark)] if mark else []
-            used += [("decimal", point)] if point == "," and any("," in t for t in texts) else []
-            if all(getattr(self, name) in (None, value) for name, value in used):
-                new = [f'{key}.{name}: "{v}"' for name, v in used if getattr(self, name) is None]
-                number = f"{way.number(wrong[0]):.15g}"
-                found.setdefault(numbers, f"{' and '.join(new)} if {wrong[0]!r} is {number}")
-        return f"set {', or '.join(found.values())}" if found else ""
+            used = {"thousands": mark} if mark else {}
+            used |= {"decimal": point} if point == "," and any("," in t for t in texts) else {}
+            if all(getattr(self, name) in (None, value) for name, value in used.items()):
+                found.setdefault(numbers, used)
+        return found
 
     def may_be_thousands(self, texts: Sequence[str], *, whole: bool) -> list[str]:
         """Return numbers such as 1.490, which are 1490 in half of the world, if nothing tells.

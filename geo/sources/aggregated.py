@@ -16,7 +16,8 @@ import numpy as np
 from geo.core.calendar import days_of
 from geo.core.errors import InputError, Problem
 from geo.grids.grid import Tile
-from geo.sources.source import Band, Description, Source
+from geo.sources.derived import DerivedSource
+from geo.sources.source import Band, Source
 
 #: Longest and shortest month, days.
 MONTH = (28.0, 31.0)
@@ -26,7 +27,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _REDUCED = {"max": np.fmax, "min": np.fmin}
 
 
-class AggregatedSource(Source):
+class AggregatedSource(DerivedSource):
     """One value of all steps of a source within a period.
 
     Parameters
@@ -46,23 +47,17 @@ class AggregatedSource(Source):
     """
 
     def __init__(self, source: Source, days: str, how: str) -> None:
-        self.path, self._source, self._how = source.path, source, how
+        super().__init__(source, None)
+        self._how = how
         self._bands = steps_within(self.path, source.describe().bands, days)
-        about, first = source.describe(), self._bands[0]
+        first = self._bands[0]
         band = Band(1, first.variable, "", f"{how} of {len(self._bands)} steps")
-        # Values are no longer as stored.
-        self._about = replace(
-            about, dtype="float64", bands=(band,), nodata=(), scale=1.0, offset=0.0
-        )
+        self._about = replace(self._about, bands=(band,))
 
     @property
     def times(self) -> tuple[str, ...]:
         """Times of the steps, ISO text."""
         return tuple(each.time for each in self._bands)
-
-    def describe(self) -> Description:
-        """Return what the source holds, with one band."""
-        return self._about
 
     def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""
@@ -83,18 +78,6 @@ class AggregatedSource(Source):
         if self._how == "mean":
             found = np.divide(found, n, out=np.full(found.shape, np.nan), where=n > 0)
         return found
-
-    def damage(self) -> str:
-        """See :meth:`geo.sources.source.Source.damage`."""
-        return self._source.damage()
-
-    def squeezed(self) -> float | None:
-        """See :meth:`geo.sources.source.Source.squeezed`."""
-        return self._source.squeezed()
-
-    def close(self) -> None:
-        """Close this thread's handles."""
-        self._source.close()
 
 
 def steps_within(path: str, bands: Sequence[Band], days: str) -> list[Band]:

@@ -25,12 +25,18 @@ class BandChoice:
     aggregate : str or None
         How all steps within ``time``, a period or first and last day, become one value: one of
         :data:`AGGREGATES`.
+    share : tuple of float or None
+        Values of a class whose share is wanted: see :class:`geo.sources.derived.ClassShare`.
+    terrain : str or None
+        What to make of an elevation: a key of :data:`geo.sources.terrain.TERRAIN`.
     """
 
     band: int | None = None
     variable: str | None = None
     time: str | None = None
     aggregate: str | None = None
+    share: tuple[float, ...] | None = None
+    terrain: str | None = None
 
 
 @dataclass(frozen=True)

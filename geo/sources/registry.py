@@ -12,9 +12,11 @@ from geo.core.errors import InputError, Problem
 from geo.core.formats import Formats
 from geo.grids.grid import is_mappable
 from geo.sources.aggregated import AggregatedSource
+from geo.sources.derived import ClassShare
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
 from geo.sources.source import CRS_REMEDY, Source
+from geo.sources.terrain import TerrainSource
 from geo.sources.zarr_cube import ZarrCube
 
 #: Readers of sources; a further one is a subclass of :class:`geo.sources.source.Source`.
@@ -33,7 +35,7 @@ def source_of(
         File or URL.
     choice : BandChoice, optional
         Band, variable, time; by default the only one. With ``aggregate``, one value of all steps
-        within the time.
+        within the time; with ``share`` or ``terrain``, what is made of the values.
     header : RasterHeader, optional
         What replaces what the source says of itself.
 
@@ -44,9 +46,13 @@ def source_of(
     """
     reader = SOURCES.of(path)
     if choice.aggregate is None:
-        return reader(str(path), choice, header)
-    every = replace(choice, time=None, aggregate=None)
-    return AggregatedSource(reader(str(path), every, header), choice.time or "", choice.aggregate)
+        source = reader(str(path), choice, header)
+    else:
+        every = reader(str(path), replace(choice, time=None, aggregate=None), header)
+        source = AggregatedSource(every, choice.time or "", choice.aggregate)
+    if choice.share is not None:
+        return ClassShare(source, choice.share)
+    return source if choice.terrain is None else TerrainSource(source, choice.terrain)
 
 
 def open_source(

@@ -15,6 +15,7 @@ import pandas as pd
 from geo.core.columns import LABELS, WHOLE, is_missing
 from geo.core.errors import Problem
 from geo.core.spelling import USUAL, Spelling
+from geo.core.suppressed import Suppression
 from geo.tables.response_column import ResponseColumn, read_column
 
 LARGEST = 1e15  # of a count or value: above, numbers are no longer told apart by one
@@ -31,6 +32,7 @@ def read_counts(
     row_filter: tuple[str, str] | None = None,
     signed: bool = False,
     whole: bool = False,
+    suppression: Suppression | None = None,
     sheet: str | None = None,
     layer: str | None = None,
     spelling: Spelling = USUAL,
@@ -60,6 +62,8 @@ def read_counts(
         Allow negative numbers: values that are not counts.
     whole : bool, optional
         Numbers should be whole: 1.490 is asked about, whatever the others are.
+    suppression : Suppression, optional
+        Which cells are intervals: their value is the middle; without it they are no numbers.
     sheet, layer : str, optional
         See :func:`geo.tables.registry.read_table`.
     spelling : Spelling, optional
@@ -76,10 +80,42 @@ def read_counts(
     given = read_column("count", path, areas, columns, problems, row_filter, part)
     if given is None:
         return None
-    counts = given.by_area(_numbers(given, problems, signed=signed, whole=whole), areas)
+    counts = given.by_area(
+        _numbers(given, problems, suppression, signed=signed, whole=whole), areas
+    )
     if len(problems) == n_before and counts.isna().all():
         problems.append(given.none_known())
     return counts if len(problems) == n_before or partial else None
+
+
+def read_margins(
+    path: str | Path | None,
+    areas: gpd.GeoDataFrame,
+    id_column: str,
+    value_column: str,
+    problems: list[Problem],
+    *,
+    suppression: Suppression,
+    partial: bool = False,
+    row_filter: tuple[str, str] | None = None,
+    sheet: str | None = None,
+    layer: str | None = None,
+    spelling: Spelling = USUAL,
+) -> pd.Series | None:
+    """Return half of the width of each count's interval, 0 where it is known.
+
+    Parameters are those of :func:`read_counts`, which reports the problems of the column; here
+    none are. None if no count is an interval.
+    """
+    del problems, partial
+    columns, part = (id_column, value_column), (sheet, layer, spelling)
+    given = read_column("count", path, areas, columns, [], row_filter, part)
+    if given is None:
+        return None
+    found = [suppression.interval(value) for value in given.values]
+    half = np.array([0.0 if each is None else 0.5 * (each[1] - each[0]) for each in found])
+    margins = given.by_area(half, areas).fillna(0.0)
+    return margins if (margins > 0).any() else None
 
 
 def locate_counts(
@@ -113,6 +149,7 @@ def words_for_missing(
     sheet: str | None = None,
     layer: str | None = None,
     spelling: Spelling = USUAL,
+    suppression: Suppression | None = None,
 ) -> list[str]:
     """Return cells whose word is taken for no value, such as ``row 5 (id M03: 'n/a')``."""
     columns, part = (id_column, value_column), (sheet, layer, spelling)
@@ -122,7 +159,10 @@ def words_for_missing(
     return [
         f"{given.word} {row} (id {area}: {value.strip()!r})"
         for value, row, area in given.cells()
-        if isinstance(value, str) and value.strip() and is_missing(value)
+        if isinstance(value, str)
+        and value.strip()
+        and is_missing(value)
+        and not (suppression and suppression.interval(value))
     ]
 
 
@@ -158,15 +198,30 @@ def read_labels(
 
 
 def _numbers(
-    given: ResponseColumn, problems: list[Problem], *, signed: bool, whole: bool
+    given: ResponseColumn,
+    problems: list[Problem],
+    suppression: Suppression | None,
+    *,
+    signed: bool,
+    whole: bool,
 ) -> np.ndarray:
     """Return a column as numbers, NaN where missing; append a problem for each invalid kind."""
     values = np.full(len(given.values), np.nan)
     text, infinite, huge, negative, ambiguous = [], [], [], [], []
     spelling, key = given.spelling, f"{given.noun}s"
-    texts = [v.strip() for v in given.values if isinstance(v, str) and not is_missing(v)]
+    within = [None if suppression is None else suppression.interval(v) for v in given.values]
+    texts = [
+        v.strip()
+        for v, interval in zip(given.values, within, strict=True)
+        if isinstance(v, str) and not is_missing(v) and interval is None
+    ]
+    spelling = spelling.detected(texts)
     asked_about = set(spelling.may_be_thousands(texts, whole=whole))
     for place, (value, row, area) in enumerate(given.cells()):
+        interval = within[place]
+        if interval is not None:
+            values[place] = 0.5 * (interval[0] + interval[1])
+            continue
         if is_missing(value):
             continue
         if isinstance(value, str) and value.strip() in asked_about:

@@ -11,7 +11,7 @@ import pandas as pd
 from geo.core.columns import AREA_ID, attribute_columns, folded, id_text, same_but_for_spelling
 from geo.core.period_text import read_periods, time_order
 
-_PERIOD_NAME = re.compile(
+PERIOD_NAME = re.compile(
     r"(.*[ _-])?(period|p[eé]riode|year|month|week|date|day|quarter|ann[eé]e|mois|semaine|a[nñ]o|"
     r"mes|semana|ano|m[eê]s)s?([ _-].*)?",
     re.IGNORECASE,
@@ -44,7 +44,7 @@ def by_period(table: pd.DataFrame, ids: pd.Series, value: str, period: str | Non
     for name, texts in columns.items():
         periods, refused = read_periods(texts)
         dated = not refused and _all(_DATE, periods)
-        if texts.nunique() < 2 or not (dated or _PERIOD_NAME.fullmatch(name)):
+        if texts.nunique() < 2 or not (dated or PERIOD_NAME.fullmatch(name)):
             continue
         year = next((each for each in years if not dated), None)
         parts = [ids, texts] if year is None else [ids, texts, columns[year]]

@@ -35,7 +35,7 @@ TABLES.register(Parquet(), ".parquet", ".pq", ".geoparquet")
 TABLES.register(Xlsx(), ".xlsx", ".xlsm")
 TABLES.register(Vector(), *VECTOR_SUFFIXES)
 
-_KEPT: ContextVar[dict[tuple[str | None, ...], tuple[pd.DataFrame, np.ndarray]] | None] = (
+_KEPT: ContextVar[dict[tuple[str | int | None, ...], tuple[pd.DataFrame, np.ndarray]] | None] = (
     ContextVar("tables", default=None)
 )
 _SPREADSHEETS = (".xls", ".xlsb", ".ods", ".numbers")
@@ -96,7 +96,7 @@ def _other_text(error: UnicodeDecodeError) -> tuple[str, str]:
     if b"PK\x03\x04" in head:
         return "is a workbook or an archive, not text", "name a workbook .xlsx"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "is UTF-16 text", remedy.format("utf-16")
+        return "is UTF-16 text that ends in the middle of a letter", remedy.format("utf-16")
     return f"is not UTF-8 text ({error.reason})", remedy.format("cp850")
 
 
@@ -115,6 +115,8 @@ def read_table(
     sheet: str | None = None,
     layer: str | None = None,
     encoding: str | None = None,
+    delimiter: str | None = None,
+    skip_rows: int = 0,
     wide: tuple[str, str] | None = None,
     dayfirst: bool | None = None,
 ) -> tuple[pd.DataFrame, np.ndarray]:
@@ -128,8 +130,8 @@ def read_table(
         Name of the table in messages.
     sheet, layer : str, optional
         Sheet of a workbook, by default the first; layer of a vector file, by default the only one.
-    encoding : str, optional
-        Of a text file; by default UTF-8, or Windows-1252 if it is not. ``table.attrs`` has it.
+    encoding, delimiter, skip_rows : optional
+        See :class:`geo.core.spelling.Spelling`; ``table.attrs`` has the encoding.
     wide, dayfirst : optional
         Columns of period and value to make of a column for each period: see
         :func:`geo.tables.wide.long_form`.
@@ -146,20 +148,25 @@ def read_table(
     InputError
         If the table cannot be read or has no rows.
     """
-    table, rows = _read_as_is(path, name, sheet, layer, encoding)
+    layout = (encoding, delimiter, skip_rows)
+    table, rows = _read_as_is(path, name, sheet, layer, layout)
     return (table, rows) if wide is None else long_form(table, rows, wide, name, dayfirst)
 
 
 def _read_as_is(
-    path: str | Path, name: str, sheet: str | None, layer: str | None, encoding: str | None
+    path: str | Path,
+    name: str,
+    sheet: str | None,
+    layer: str | None,
+    layout: tuple[str | None, str | None, int],
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    key, kept = (str(path), sheet, layer, encoding), _KEPT.get()
+    key, kept = (str(path), sheet, layer, *layout), _KEPT.get()
     if kept is not None and key in kept:
         table, rows = kept[key]
         return table.copy(), rows
     reader = find_table(path, name)
     with table_errors(name):
-        reader = reader.encoded(encoding)
+        reader = reader.laid_out(*layout)
         part = _part(reader, sheet, layer)
         if isinstance(reader, Vector):  # has its own way to a server
             table = reader.read_part(path, part)

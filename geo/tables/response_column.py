@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,16 @@ from geo.core.columns import (
 )
 from geo.core.errors import InputError, Problem, name_first
 from geo.core.spelling import USUAL, Spelling
+from geo.tables.crosswalk import read_crosswalk
 from geo.tables.id_proposals import by_period, pairing
 from geo.tables.registry import TABLES, read_table
 
 MOST_CHARACTERS, MOST_UNKNOWN = 1000, 100_000  # of an id; of a table's ids
+MOST_SKIPPED = 5  # rows above the names that are looked for
+_TOTAL = re.compile(
+    r"(grand |sub)?(total|sum|ensemble|gesamt|summe|national|country|all)( general| national|s)?:?",
+    re.IGNORECASE,
+)
 _IDS_OF_AREAS = "give the table of these areas, and the column of their ids"
 
 
@@ -107,10 +114,7 @@ def read_column(
         )  # fmt: skip
     name = f"{key} ({path})"
     try:
-        table, rows = read_table(
-            path, name, sheet=sheet, layer=layer, encoding=spelling.encoding, wide=spelling.wide,
-            dayfirst=spelling.dayfirst,
-        )  # fmt: skip
+        table, rows = read_table(path, name, sheet=sheet, layer=layer, **spelling.layout)
     except InputError as error:
         problems.extend(error.problems)
         return None
@@ -130,13 +134,18 @@ def read_column(
             problems.append(Problem(name, f"no row is of period {period!r}", remedy))
             return None
         table, rows = table[keep].reset_index(drop=True), rows[keep]
+    n_problem = len(problems)
     found = [
         has_column(table.columns, column, name, f"{key}.{part}", problems)
         for part, column in (("id", id_column), ("value", value_column))
     ]
     if not all(found):
+        above = "" if path is None else title_above(path, columns, sheet, spelling.layout)
+        if above:
+            problems[n_problem:] = [replace(problems[n_problem], remedy=above)]
         return None
     ids = id_text(table[id_column])
+    ids = _translated(ids, table, spelling, areas, key, name, problems)
     absurd = _absurd(ids, rows, word, areas)
     if absurd:
         problems.append(Problem(name, f"{absurd} in column {id_column!r}", _IDS_OF_AREAS))
@@ -157,6 +166,44 @@ def read_column(
     return responses
 
 
+def _translated(
+    ids: pd.Series,
+    table: pd.DataFrame,
+    spelling: Spelling,
+    areas: gpd.GeoDataFrame,
+    key: str,
+    name: str,
+    problems: list[Problem],
+) -> pd.Series:
+    """Return the ids that a crosswalk gives the names of a table."""
+    if spelling.crosswalk is None:
+        return ids
+    known = set(areas[AREA_ID].dropna())
+    crosswalk = read_crosswalk(spelling.crosswalk, f"{key}.crosswalk", known, problems)
+    parents = None
+    if spelling.parent is not None and has_column(
+        table.columns, spelling.parent, name, f"{key}.parent", problems
+    ):
+        parents = id_text(table[spelling.parent])
+    return ids if crosswalk is None else crosswalk.of(ids, parents)
+
+
+def title_above(
+    path: str | Path, columns: tuple[str, str], sheet: str | None, layout: dict[str, Any]
+) -> str:
+    """Return the remedy that the names stand below the first row, "" if they do not."""
+    if layout["skip_rows"] or layout["wide"]:
+        return ""
+    for skip in range(1, MOST_SKIPPED + 1):
+        try:
+            table, _ = read_table(path, "", sheet=sheet, **{**layout, "skip_rows": skip})
+        except InputError:
+            continue
+        if set(columns) <= set(map(str, table.columns)):
+            return f"set skip_rows: {skip}, for the names stand below"
+    return ""
+
+
 def _absurd(ids: pd.Series, rows: np.ndarray, word: str, areas: gpd.GeoDataFrame) -> str:
     """Say what is wrong with ids that nobody can mean, before each is looked at; "" if nothing."""
     length = ids.str.len()
@@ -169,6 +216,20 @@ def _absurd(ids: pd.Series, rows: np.ndarray, word: str, areas: gpd.GeoDataFrame
     at = int(np.flatnonzero(unknown)[0])
     first = f"{ids[at]} ({word} {rows[at]})"
     return f"{int(unknown.sum()):,} ids match none of {len(areas):,} areas, such as {first},"
+
+
+def totals_among(given: ResponseColumn, known: set[str]) -> list[str]:
+    """Return the ids of rows, of no area, that are a total by their name or their value."""
+    numbers = np.array([given.spelling.number_or_nan(value) for value in given.values])
+    is_area = given.ids.isin(known).to_numpy()
+    total = float(np.nansum(numbers[is_area]))
+    return [
+        text
+        for text, number, inside in zip(given.ids, numbers, is_area, strict=True)
+        if text is not None
+        and not inside
+        and (_TOTAL.fullmatch(text.strip()) or (number == total > 0 and is_area.sum() > 1))
+    ]
 
 
 def _check_match(
@@ -190,6 +251,12 @@ def _check_match(
         return
     found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)} in column {id_column!r}"
     remedy = "correct the ids or drop the rows"
+    sums = totals_among(given_by, known)
+    if len(sums) == len(extra):
+        problems.append(Problem(name, f"{found}: a total of other rows", "remove the row"))
+        return
+    if given_by.spelling.crosswalk is None:
+        remedy += ", or let `disagg check --fix` propose a crosswalk of names"
     proposed = pairing(given, known, id_column, table, areas, f"{noun}s")
     remedy = f"{proposed}, or {remedy}" if proposed else remedy
     problems.append(Problem(name, found, remedy))

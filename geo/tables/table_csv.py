@@ -1,4 +1,4 @@
-"""CSV tables: separated by commas, semicolons or tabs, with a header."""
+"""CSV tables: separated by commas, semicolons, tabs or bars, with a header."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ LINE_BYTES_MAX = 16 << 20
 N_ROW_SEEN = 20
 
 
-UTF_8 = "utf-8-sig"
+UTF_8, UTF_16 = "utf-8-sig", "utf-16"
+SEPARATORS = ",;\t|"
 #: What Excel writes on Windows in the west of Europe, a superset of Latin-1.
 WINDOWS = "cp1252"
 
@@ -55,39 +56,49 @@ class Csv(TableFormat):
     Parameters
     ----------
     encoding : str, optional
-        By default UTF-8 for a file that is, else Windows-1252.
+        By default UTF-8 for a file that is, UTF-16 for one that begins so, else Windows-1252.
+    delimiter : str, optional
+        By default as the first rows tell.
+    skip_rows : int
+        Rows above the names of the columns.
     """
 
     name = "CSV"
 
-    def __init__(self, encoding: str | None = None) -> None:
-        self.encoding = encoding
+    def __init__(
+        self, encoding: str | None = None, delimiter: str | None = None, skip_rows: int = 0
+    ) -> None:
+        self.encoding, self.delimiter, self.skip_rows = encoding, delimiter, skip_rows
 
-    def encoded(self, encoding: str | None) -> Csv:
-        """Return the reader of text of an encoding."""
-        return Csv(encoding)
+    def laid_out(
+        self, encoding: str | None = None, delimiter: str | None = None, skip_rows: int = 0
+    ) -> Csv:
+        """Return the reader of a file so written."""
+        return Csv(encoding, delimiter, skip_rows)
 
     def read(self, path: str | Path) -> pd.DataFrame:
         """Read a whole table; every cell is text."""
         check_text(path)
         encoding = self.encoding or text_encoding(path)
-        separator, names = _header(path, encoding)
+        skip = self.skip_rows
+        separator, names = _header(path, encoding, self.delimiter, skip, checked=True)
+        options = {**_OPTIONS, "sep": separator, "encoding": encoding, "skiprows": skip}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)
-                table = pd.read_csv(path, sep=separator, encoding=encoding, **_OPTIONS)
+                table = pd.read_csv(path, **options)
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             # Pandas leaves out what is beyond the last name, with a warning; empty cells may be.
             cut = isinstance(error, pd.errors.ParserWarning)
-            _check_widths(path, separator, encoding, len(names), filled=cut)
+            _check_widths(path, separator, encoding, len(names), skip, filled=cut)
             if not cut:
                 raise
-            table = pd.read_csv(path, sep=separator, encoding=encoding, **_OPTIONS)
+            table = pd.read_csv(path, **options)
         table.attrs["encoding"] = encoding
         if len(names) == table.shape[1]:
             table.columns = pd.Index(names)  # pandas renames the second of two equal names
         table = table.rename(columns=lambda column: str(column).strip())
-        table.index = pd.RangeIndex(2, len(table) + 2)
+        table.index = pd.RangeIndex(2 + skip, len(table) + 2 + skip)
         # Blank lines are not data, but they count as rows.
         blank = table.isna().all(axis=1) | (table == "").all(axis=1)
         return table[~blank]
@@ -115,7 +126,7 @@ class Csv(TableFormat):
 
 
 def text_encoding(path: str | Path) -> str:
-    """Return the encoding of a text file: UTF-8, or else Windows-1252.
+    """Return the encoding of a text file: UTF-8, UTF-16 by its mark, or else Windows-1252.
 
     Raises
     ------
@@ -127,6 +138,8 @@ def text_encoding(path: str | Path) -> str:
     binary = False
     with _decompressed(path) as file:
         while piece := file.read(_PIECE_BYTES):
+            if not wrong and not binary and piece.startswith((b"\xff\xfe", b"\xfe\xff")):
+                return UTF_16
             binary = binary or b"\0" in piece
             for name in decoders.keys() - wrong.keys():
                 try:
@@ -177,27 +190,40 @@ def _decompressed(path: str | Path) -> Iterator[Any]:
         raise InputError(Problem(str(path), found, "copy or download it again")) from error
 
 
-def _header(path: str | Path, encoding: str = UTF_8) -> tuple[str, list[str]]:
-    """Return the separator and the names of the columns."""
-    check_text(path, LINE_BYTES_MAX)
+def _header(
+    path: str | Path,
+    encoding: str = UTF_8,
+    delimiter: str | None = None,
+    skip: int = 0,
+    *,
+    checked: bool = False,
+) -> tuple[str, list[str]]:
+    """Return the separator and the names of the columns; of text that is ``checked`` or not."""
+    if not checked:
+        check_text(path, LINE_BYTES_MAX)
     try:
-        names = _first_row(path, ",", encoding)
+        names = _first_row(path, delimiter or ",", encoding, skip)
     except pd.errors.EmptyDataError:
         found, remedy = "is empty", "give a table with a header"
         raise InputError(Problem(str(path), found, remedy)) from None
+    if delimiter is not None:
+        return delimiter, names
     if len(names) == 1:
-        separator = max(",;\t", key=names[0].count)
+        text = names[0]
+        if not any(map(text.count, SEPARATORS)):  # a title, or a single column
+            text = "".join(map("".join, _some_rows(path, "\x1f", encoding, skip)))
+        separator = max(SEPARATORS, key=text.count)
     else:
-        separator = next((each for each in ",;\t" if _splits(path, each, encoding)), ",")
-    return separator, names if separator == "," else _first_row(path, separator, encoding)
+        splits = (each for each in SEPARATORS if _splits(path, each, encoding, skip))
+        separator = next(splits, ",")
+    return separator, names if separator == "," else _first_row(path, separator, encoding, skip)
 
 
-def _splits(path: str | Path, separator: str, encoding: str) -> bool:
+def _splits(path: str | Path, separator: str, encoding: str, skip: int) -> bool:
     """Return whether a separator cuts the first rows into equally many cells, two or more."""
     # "district id, code;cases" has a comma in a name: its rows tell.
-    rows = itertools.islice(_rows(path, separator, encoding), N_ROW_SEEN)
     try:
-        sizes = {len(row) for row in rows if any(row)}
+        sizes = {len(row) for row in _some_rows(path, separator, encoding, skip) if any(row)}
     except csv.Error:
         # A cell of more than 128 KiB: a quote that never ends. Pandas tells where.
         return False
@@ -205,14 +231,16 @@ def _splits(path: str | Path, separator: str, encoding: str) -> bool:
 
 
 def _check_widths(
-    path: str | Path, separator: str, encoding: str, n_name: int, *, filled: bool
+    path: str | Path, separator: str, encoding: str, n_name: int, skip: int, *, filled: bool
 ) -> None:
     """Refuse a row with more cells (if ``filled``: with texts in them) than there are names."""
     with contextlib.suppress(csv.Error):
         for number, row in enumerate(_rows(path, separator, encoding), 1):
-            if any(row[n_name:]) if filled else len(row) > n_name:
-                found = f"row {number} has {len(row)} cells, but row 1 names {n_name} column(s)"
-                remedy = "remove a title above the names, name every column, and put quotes around "
+            if number > skip and (any(row[n_name:]) if filled else len(row) > n_name):
+                found = f"row {number} has {len(row)} cells, but row {skip + 1} names {n_name} "
+                found += "column(s)"
+                remedy = "leave a title above the names out (skip_rows: the number of rows above "
+                remedy += "them), name every column, and put quotes around "
                 remedy += f"cells with {separator!r} in them"
                 raise InputError(Problem(str(path), found, remedy))
 
@@ -222,7 +250,12 @@ def _rows(path: str | Path, separator: str, encoding: str) -> Iterator[list[str]
         yield from csv.reader(file, delimiter=separator)
 
 
-def _first_row(path: str | Path, separator: str, encoding: str) -> list[str]:
+def _some_rows(path: str | Path, separator: str, encoding: str, skip: int) -> Iterator[list[str]]:
+    return itertools.islice(_rows(path, separator, encoding), skip, skip + N_ROW_SEEN)
+
+
+def _first_row(path: str | Path, separator: str, encoding: str, skip: int) -> list[str]:
     # Pandas' header is no use here: it renames the second of two equal names.
-    row = pd.read_csv(path, header=None, nrows=1, sep=separator, encoding=encoding, **_OPTIONS)
+    options = {**_OPTIONS, "sep": separator, "encoding": encoding, "skiprows": skip}
+    row = pd.read_csv(path, header=None, nrows=1, **options)
     return [str(name).strip() for name in np.ravel(row.to_numpy())]

@@ -39,10 +39,16 @@ class TableFormat(ABC):
     row_word: str = "row"
     part: str = ""
 
-    def encoded(self, encoding: str | None) -> TableFormat:
-        """Return the reader of text of an encoding; refuse one if the format has its own."""
-        if encoding is not None:
-            found = f"`encoding: {encoding}` is given, but {self.name} files have their own"
+    def laid_out(
+        self, encoding: str | None = None, delimiter: str | None = None, skip_rows: int = 0
+    ) -> TableFormat:
+        """Return the reader of a file so written; refuse what the format has of its own."""
+        for key, value in (("encoding", encoding), ("delimiter", delimiter)):
+            if value is not None:
+                found = f"`{key}: {value}` is given, but {self.name} files have their own"
+                raise InputError(Problem("", found, "remove the key"))
+        if skip_rows:
+            found = f"`skip_rows: {skip_rows}` is given, but {self.name} files begin with the names"
             raise InputError(Problem("", found, "remove the key"))
         return self
 

@@ -40,6 +40,16 @@ class Xlsx(TableFormat):
 
     name = "Excel (.xlsx)"
     part = "sheet"
+    skip_rows = 0
+
+    def laid_out(
+        self, encoding: str | None = None, delimiter: str | None = None, skip_rows: int = 0
+    ) -> Xlsx:
+        """Return the reader of sheets with so many rows above the names."""
+        super().laid_out(encoding, delimiter)
+        found = Xlsx()
+        found.skip_rows = skip_rows
+        return found
 
     def read(self, path: str | Path) -> pd.DataFrame:
         """Read the first sheet."""
@@ -52,7 +62,11 @@ class Xlsx(TableFormat):
         # Values and formulas are in two views of a workbook; merged cells are known to whole ones.
         values, formulas = (_sheet(path, part, values=values) for values in (True, False))
         # Sheets may have formats down to row 1,048,576: only what has a content counts.
-        filled = [at for at, cell in formulas._cells.items() if _given(cell.value)]
+        filled = [
+            at
+            for at, cell in formulas._cells.items()
+            if _given(cell.value) and at[0] > self.skip_rows
+        ]
         if not filled:
             others = [each.title for each in formulas.parent.worksheets if each is not formulas]
             found, remedy = f"sheet {formulas.title!r} is empty", "give a table with a header"

@@ -15,6 +15,7 @@ from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Summary, Sweep, override
 from models.gp.priors import unit_of
 from models.gp.scaling import scaling_of
+from models.likelihoods.censored import of_block
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import LINKS, Link, find_link
 from models.likelihoods.mixture import MixturePrediction
@@ -206,8 +207,7 @@ class AggregateModel(Estimator):
         """
         if draws is None:
             draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
-        likelihood = self.resolved_likelihood
-        bag_data = likelihood.data_of(bags)
+        likelihood, bag_data = of_block(self.resolved_likelihood, bags)
         drawn = draws.bag_counts(bags)
         if observed:
             drawn = drawn * draws.observed_factors(bags, drawn)

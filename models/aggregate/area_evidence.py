@@ -108,6 +108,7 @@ class Linearised:
         link, likelihood = model.resolved_link, model.resolved_likelihood
         self._link = link
         self._seen = seen = Observation.of(likelihood, link, params, bags)
+        likelihood = seen.likelihood  # of intervals, where some counts are suppressed
         fitted = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=False)
         m, s = np.asarray(fitted.m, dtype=np.float64), np.asarray(fitted.s, dtype=np.float64)
         rate, slope = link.moments(m, s, 1)

@@ -76,12 +76,14 @@ def collapse(block: BagBlock) -> BagBlock:
         block.y,
         block.bag,
         block.trials,
+        margin=block.margin,
     )
 
 
 def explode(block: BagBlock) -> BagBlock:
     """Make each pixel a bag, with its share of the response (and of those tested).
 
+    Of a count that is known as an interval the middle is shared out: no pixel has an interval.
     Pixels without a share are left out: nothing can be observed there.
     """
     share = _shares(block)

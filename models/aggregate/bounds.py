@@ -13,16 +13,17 @@ link alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from scipy.interpolate import CubicHermiteSpline
 from scipy.special import dawsn, digamma
-from scipy.stats import poisson
 
 from models.backend.arrays import like, namespace, segment_max, segment_sum, spread, to_host
+from models.likelihoods.censored import Censored, without_margin
+from models.likelihoods.intervals import counts_within, mixed
 from models.likelihoods.likelihood import TINY, Likelihood
 from models.likelihoods.observation import Observation
 
@@ -39,14 +40,14 @@ class BagTerm:
         Nats.
     d_m, d_s : (n_pix,) float64
         By the moments of ``f``.
-    by : dict of float
+    by : dict of (n_bag,) float64
         By the likelihood's parameters.
     """
 
     value: Any
     d_m: Any
     d_s: Any
-    by: dict[str, float]
+    by: dict[str, Any]
 
 
 def is_bounded(likelihood: Likelihood, link: str) -> bool:
@@ -57,6 +58,9 @@ def is_bounded(likelihood: Likelihood, link: str) -> bool:
 def lower_bound(seen: Observation, m: Any, s: Any) -> BagTerm:
     """Return the bound and its adjoints.
 
+    Of an interval it is ``log sum_k e^{bound_k}`` over its counts: a bound as well, for with any
+    shares ``w``, ``E log sum_k p_k >= sum_k w_k (E log p_k - log w_k)``, and these are the best.
+
     Parameters
     ----------
     seen : Observation
@@ -64,7 +68,24 @@ def lower_bound(seen: Observation, m: Any, s: Any) -> BagTerm:
     m, s : (n_pix,)
         Moments of ``f``.
     """
-    return FORMS[seen.likelihood.bound_form][0](seen, m, s)
+    likelihood = seen.likelihood
+    if not isinstance(likelihood, Censored):
+        return FORMS[likelihood.bound_form][0](seen, m, s)
+    own, margin = without_margin(seen.bag_data), seen.bag_data[-1]
+    each, inside = [], []
+    for count, is_inside in counts_within(seen.y, margin):
+        one = replace(seen, likelihood=likelihood.base, y=count, bag_data=own)
+        each.append(FORMS[likelihood.base.bound_form][0](one, m, s))
+        inside.append(is_inside)
+    xp = namespace(m)
+    value, share = mixed(xp.stack([at.value for at in each]), xp.stack(inside))
+    pairs = list(zip(share, each, strict=True))
+    return BagTerm(
+        value,
+        sum(spread(w, seen.offsets) * at.d_m for w, at in pairs),
+        sum(spread(w, seen.offsets) * at.d_s for w, at in pairs),
+        {name: sum(w * at.by[name] for w, at in pairs) for name in each[0].by},
+    )
 
 
 def _logarithmic(seen: Observation, m: Any, s: Any) -> BagTerm:
@@ -91,7 +112,7 @@ def _logarithmic(seen: Observation, m: Any, s: Any) -> BagTerm:
         at.value + counted,
         share * by_m + slope * a[1],
         share * by_s + 0.5 * slope * a[2],
-        {name: float(value.sum()) for name, value in at.by.items()},
+        at.by,
     )
 
 
@@ -156,6 +177,8 @@ def log_square_moment(m: Any, s: Any) -> tuple[Any, Any, Any]:
 @lru_cache(maxsize=1)
 def _table() -> CubicHermiteSpline:
     """Tabulate ``g(u^2) - gamma`` by ``u``; within 1e-11."""
+    from scipy.stats import poisson  # starts slowly
+
     u = np.arange(0.0, np.sqrt(LARGE_T) + 0.01, 0.0025)
     # E log v^2 is a Poisson mixture of E log chi^2: psi(1/2 + j) with weights Poisson(j; t).
     j = np.arange(160)

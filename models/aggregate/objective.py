@@ -77,7 +77,8 @@ def aggregate(
     """
     if estimator == "bound":
         term = bounds.lower_bound(seen, fwd.m, fwd.s)
-        return Aggregated(finite(float(term.value.sum())), term.d_m, term.d_s, None, term.by)
+        by = {name: float(value.sum()) for name, value in term.by.items()}
+        return Aggregated(finite(float(term.value.sum())), term.d_m, term.d_s, None, by)
     likelihood, p, offsets = seen.likelihood, seen.p, seen.offsets
     a0, a1, a2 = seen.link.moments(fwd.m, fwd.s, 2)
     mean = segment_sum(p * a0, offsets)

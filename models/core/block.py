@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,9 @@ class BagBlock:
         Number tested in each bag, where ``y`` counts the positives among them.
     squares : (n_bag,) float64 array or None
         Sum of the squared weights of all pixels of each bag, where the block has some of them.
+    margin : (n_bag,) float64 array or None
+        Half of the width of the interval that is all that is known of a count, and ``y`` its
+        middle: of ``<5``, 0 to 4, the margin is 2 around 2. 0 where the count itself is known.
     source : (n_bag,) int64 array or None
         Source of each bag's response: 0, also where None, are the areas, k the k-th other source of
         the model (:mod:`models.likelihoods.sources`).
@@ -48,6 +51,7 @@ class BagBlock:
     bag: np.ndarray
     trials: np.ndarray | None = None
     squares: np.ndarray | None = None
+    margin: np.ndarray | None = None
     source: np.ndarray | None = None
 
     @property
@@ -80,17 +84,23 @@ class BagBlock:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         pixel = np.arange(offsets[-1]) + np.repeat(self.offsets[bags] - offsets[:-1], sizes)
         coords = None if self.coords is None else self.coords[pixel]
-        trials, squares, source = (
+        rest = (
             None if each is None else each[bags]
-            for each in (self.trials, self.squares, self.source)
+            for each in (self.trials, self.squares, self.margin, self.source)
         )
         y, bag = self.y[bags], self.bag[bags]
         weight = self.weight[pixel]
-        return BagBlock(self.x[pixel], weight, coords, offsets, y, bag, trials, squares, source)
+        return BagBlock(self.x[pixel], weight, coords, offsets, y, bag, *rest)
+
+    def with_margin(self) -> BagBlock:
+        """Return the block with a margin, 0 where it has none: other blocks have intervals."""
+        return self if self.margin is not None else replace(self, margin=np.zeros(self.n_bag))
 
     @staticmethod
     def join(blocks: Sequence[BagBlock]) -> BagBlock:
         """Put the bags of several blocks one after the other."""
+        if any(block.margin is not None for block in blocks):
+            blocks = [block.with_margin() for block in blocks]
         # Of blocks with all of their pixels, where others have some.
         some = any(block.squares is not None for block in blocks)
 
@@ -102,7 +112,7 @@ class BagBlock:
 
         sizes = np.concatenate([np.diff(block.offsets) for block in blocks])
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        named = ("y", "bag", "trials", "squares", "source")
+        named = ("y", "bag", "trials", "squares", "margin", "source")
         return BagBlock(
             joined("x"), joined("weight"), joined("coords"), offsets, *map(joined, named)
         )
@@ -127,6 +137,8 @@ class Bags(BagBlock):
     trials : (n_bag,) array_like, optional
         Number tested in each bag, at least ``y``; needed by the binomial likelihood. NaN in bags
         of several sources whose law has none.
+    margin : (n_bag,) array_like, optional
+        Of counts that are suppressed: see :class:`BagBlock`.
     source : (n_bag,) array_like of int, optional
         Source of each bag's response: 0 the areas, k the k-th of ``sources`` of the model.
     allow_missing : bool
@@ -139,17 +151,9 @@ class Bags(BagBlock):
     """
 
     def __init__(  # type: ignore[no-untyped-def]
-        self,
-        x,
-        offsets,
-        y,
-        weight=None,
-        coords=None,
-        trials=None,
-        *,
-        source=None,
+        self, x, offsets, y, weight=None, coords=None, trials=None, *, margin=None, source=None,
         allow_missing=False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         x = np.asarray(x)
         if x.dtype not in (np.float32, np.float64):
             x = x.astype(np.float64)
@@ -159,18 +163,13 @@ class Bags(BagBlock):
         weight = np.ones(n_pix) if weight is None else np.asarray(weight, dtype=np.float64)
         coords = None if coords is None else np.asarray(coords, dtype=np.float64)
         trials = None if trials is None else np.asarray(trials, dtype=np.float64)
+        margin = None if margin is None else np.asarray(margin, dtype=np.float64)
         source = None if source is None else np.asarray(source, dtype=np.int64)
-        counted = (
-            trials if source is None or trials is None else np.where(np.isnan(trials), y, trials)
-        )
-        _check(x, offsets, y, weight, coords, counted, bool(allow_missing))
-        if source is not None and (source.shape != y.shape or (source < 0).any()):
-            msg = f"source has shape {source.shape}; give a number from 0 on for each of the bags"
-            raise BagsError(msg)
-        object.__setattr__(self, "source", source)
+        _check(x, offsets, y, weight, coords, trials, margin, source, bool(allow_missing))
+        bag = np.arange(y.shape[0], dtype=np.int64)
         for name, value in zip(
-            ("x", "weight", "coords", "offsets", "y", "bag", "trials"),
-            (x, weight, coords, offsets, y, np.arange(y.shape[0], dtype=np.int64), trials),
+            ("x", "weight", "coords", "offsets", "y", "bag", "trials", "margin", "source"),
+            (x, weight, coords, offsets, y, bag, trials, margin, source),
             strict=True,
         ):
             object.__setattr__(self, name, value)
@@ -183,9 +182,14 @@ def _check(
     weight: np.ndarray,
     coords: np.ndarray | None,
     trials: np.ndarray | None,
+    margin: np.ndarray | None,
+    source: np.ndarray | None,
     allow_missing: bool,
 ) -> None:
     found = None
+    most = y if margin is None or margin.shape != y.shape else y + margin
+    if source is not None and trials is not None and trials.shape == y.shape:
+        trials = np.where(np.isnan(trials), most, trials)
     if x.ndim != 2:
         found = f"x has shape {x.shape}; give (n_pix, n_feat)"
     elif y.ndim != 1 or offsets.shape != (y.shape[0] + 1,):
@@ -210,8 +214,17 @@ def _check(
         found = "coords hold a non-finite value; leave such pixels out"
     elif trials is not None and trials.shape != y.shape:
         found = f"trials has shape {trials.shape}; give the number tested in each of the bags"
-    elif trials is not None and not ((trials >= y) & (y >= 0) & np.isfinite(trials)).all():
-        bag = int(np.argmin((trials >= y) & (y >= 0) & np.isfinite(trials)))
+    elif margin is not None and not (
+        margin.shape == y.shape and ((margin >= 0) & (margin <= y)).all()
+    ):
+        found = "margin has another shape than y, or is not between 0 and y; give 0 to y a bag"
+    elif source is not None and (source.shape != y.shape or (source < 0).any()):
+        found = f"source has shape {source.shape}; give a number from 0 on for each of the bags"
+    elif source is not None and margin is not None and ((source > 0) & (margin > 0)).any():
+        bag = int(np.argmax((source > 0) & (margin > 0)))
+        found = f"bag {bag} of source {source[bag]} has a margin; give margins of areas alone"
+    elif trials is not None and not ((trials >= most) & (y >= 0) & np.isfinite(trials)).all():
+        bag = int(np.argmin((trials >= most) & (y >= 0) & np.isfinite(trials)))
         found = f"bag {bag} has {y[bag]:g} positives of {trials[bag]:g} tested; correct one of them"
     if found:
         raise BagsError(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sklearn import exceptions
+from typing import TYPE_CHECKING, Any
 
 
 class ModelError(Exception):
@@ -17,10 +17,6 @@ class ParameterError(ModelError, ValueError):
     """A model's parameter has an impossible value."""
 
 
-class NotFittedError(ModelError, exceptions.NotFittedError):
-    """A model that is not fitted cannot predict."""
-
-
 class UnsupportedError(ModelError, NotImplementedError):
     """The model does not support the request; the message names an alternative."""
 
@@ -31,3 +27,23 @@ class NumericalError(ModelError, ArithmeticError):
 
 class FormatError(ModelError, ValueError):
     """A saved model cannot be read: damaged, or of an unknown version."""
+
+
+if TYPE_CHECKING:
+    from sklearn import exceptions
+
+    class NotFittedError(ModelError, exceptions.NotFittedError):
+        """A model that is not fitted cannot predict."""
+
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Define ``NotFittedError`` when it is first asked for: scikit-learn starts slowly."""
+        if name != "NotFittedError":
+            msg = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        from sklearn import exceptions
+
+        about = {"__module__": __name__, "__doc__": "A model that is not fitted cannot predict."}
+        found = type(name, (ModelError, exceptions.NotFittedError), about)
+        return globals().setdefault(name, found)

@@ -190,5 +190,6 @@ def thinned_block(
         block.bag,
         block.trials,
         block.squared_weights,
+        block.margin,
         block.source,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.cluster import MiniBatchKMeans, kmeans_plusplus
 
 from models.core.protocol import Arrays, Summary
 from models.gp.kernel_terms import Term, split_terms
@@ -37,6 +36,8 @@ def choose_inducing_points(z: np.ndarray, n_inducing: int, rng: np.random.Genera
     distinct = np.unique(z, axis=0)
     if distinct.shape[0] <= n_inducing:
         return distinct
+    from sklearn.cluster import MiniBatchKMeans, kmeans_plusplus  # starts slowly
+
     seed = int(rng.integers(2**31))
     centres, _ = kmeans_plusplus(distinct, n_inducing, random_state=seed)
     means = MiniBatchKMeans(

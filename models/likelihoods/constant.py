@@ -30,6 +30,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, logit
 
 from models.core.protocol import override
+from models.likelihoods.intervals import counts_within, mixed
 
 LOG_SIZES = (-7.0, 16.0)  # beyond, areas differ by a factor of thousands, or by 0.03 %
 LEAST_GAIN = 1e-6  # nats by which a spread must fit better than none
@@ -105,13 +106,17 @@ class MixedRate(OneRate):
     size: float
 
     @classmethod
-    def fit(cls, y: np.ndarray, exposure: np.ndarray) -> Self:
-        """Return the maximum likelihood estimate from responses ``y`` (n,)."""
+    def fit(cls, y: np.ndarray, exposure: np.ndarray, margin: np.ndarray | None = None) -> Self:
+        """Return the maximum likelihood estimate from responses ``y`` (n,).
+
+        With ``margin`` (n,) some are intervals: see :class:`models.core.block.BagBlock`.
+        """
         used = exposure > 0
         y, exposure = y[used], exposure[used]
+        within = None if margin is None else list(counts_within(y, margin[used]))
         start = cls._alone(y, exposure) if used.any() else 0.5
         alone = cls(start, np.inf)
-        if y.shape[0] < 2 or np.ptp(y / exposure) == 0:
+        if y.shape[0] < 2 or (within is None and np.ptp(y / exposure) == 0):
             return alone
         nothing = np.zeros(y.shape)
         into, out = cls._scale()
@@ -119,8 +124,19 @@ class MixedRate(OneRate):
         def loss(rate: float, log_size: float) -> float:
             with np.errstate(all="ignore"):  # far from the optimum
                 one = cls(rate, float(np.exp(log_size)))
-                value = one._log_density(y, exposure, nothing).sum()
+                if within is None:
+                    value = one._log_density(y, exposure, nothing).sum()
+                else:
+                    each = [one._log_density(k, exposure, nothing) for k, _ in within]
+                    value = mixed(np.stack(each), np.stack([own for _, own in within]))[0].sum()
             return float(-value) if np.isfinite(value) else 1e300
+
+        if within is not None:  # the middles of intervals tell of no rate
+            found = minimize_scalar(
+                lambda u: loss(out(u), np.inf), [into(start) - 1.0, into(start)]
+            )
+            alone = cls(float(out(found.x)), np.inf)
+            start = alone.rate
 
         # A wide first search, for the likelihood of the size need not have one maximum.
         sizes = np.linspace(*LOG_SIZES, 24)
@@ -134,7 +150,7 @@ class MixedRate(OneRate):
             bounds=[(None, None), LOG_SIZES],
             options={"xatol": 1e-6, "fatol": 1e-9, "maxiter": 2000},
         )
-        no_spread = -float(alone._log_density(y, exposure, nothing).sum())
+        no_spread = loss(alone.rate, np.inf)
         if not best.fun < no_spread - LEAST_GAIN:
             return alone
         return cls(float(out(best.x[0])), float(np.exp(best.x[1])))

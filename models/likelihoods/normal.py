@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.stats import norm
 
 from models.backend.arrays import namespace, segment_sum
 from models.core.protocol import Summary, override
@@ -202,6 +201,8 @@ class ValueRate(OneRate):
 
     @override
     def _log_density(self, y: np.ndarray, exposure: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        from scipy.stats import norm  # starts slowly
+
         sd = np.sqrt(self._variance(exposure, noise))
         return np.asarray(norm.logpdf(y, self.rate * exposure, sd))
 

@@ -11,6 +11,7 @@ import numpy as np
 from models.backend.arrays import namespace, segment_sum, spread
 from models.core.block import BagBlock
 from models.core.protocol import Arrays
+from models.likelihoods.censored import of_block
 from models.likelihoods.likelihood import Likelihood, Terms
 from models.likelihoods.links import Link
 
@@ -46,6 +47,7 @@ class Observation:
     @classmethod
     def of(cls, likelihood: Likelihood, link: Link, params: Arrays, block: BagBlock) -> Observation:
         """Take the bags of a block, under the ``params`` that :meth:`block_params` made."""
+        likelihood, bag_data = of_block(likelihood, block)
         return cls(
             likelihood,
             link,
@@ -54,7 +56,7 @@ class Observation:
             bag_weights(likelihood, block.weight, block.offsets, float(params["base_rate"][0])),
             block.offsets,
             block.bag,
-            likelihood.data_of(block),
+            bag_data,
         )
 
     def terms(

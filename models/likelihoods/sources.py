@@ -30,7 +30,8 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 class SeveralSources(Likelihood):
     """Areas under their law, bags of other sources under theirs.
 
-    ``bag_data`` has two rows: the source of each bag, and what its law needs.
+    ``bag_data`` has two rows: the source of each bag, and what its law needs. Where areas have
+    suppressed counts (:mod:`models.likelihoods.censored`) their margins are a third.
 
     Parameters
     ----------
@@ -62,6 +63,14 @@ class SeveralSources(Likelihood):
     def __str__(self) -> str:
         """Return the names of its laws."""
         return " + ".join(str(law) for law in self._laws)
+
+    def with_areas(self, areas: Likelihood) -> SeveralSources:
+        """Return the same sources beside another law of the areas."""
+        return SeveralSources(areas, self.others, self._displaced)
+
+    def law_data(self, number: int, bag_data: Any) -> Any:
+        """Return what one source's law takes for the data of bags: the areas' with margins."""
+        return bag_data[1:] if number == 0 and bag_data.shape[0] > 2 else bag_data[1]
 
     def law_params(self, number: int, params: Params, own: Any = None) -> dict[str, Any]:
         """Return the parameters of one source's law under the law's own names.
@@ -137,7 +146,9 @@ class SeveralSources(Likelihood):
         return {
             _named(name, source): each
             for number, (source, law) in enumerate(zip(self._names, self._laws, strict=True))
-            for name, each in law.by_factor(slope * (bag_data[0] == number), bag_data[1]).items()
+            for name, each in law.by_factor(
+                slope * (bag_data[0] == number), self.law_data(number, bag_data)
+            ).items()
         }
 
     @override
@@ -178,7 +189,7 @@ class SeveralSources(Likelihood):
 
     @override
     def constant(self, y: np.ndarray, exposure: np.ndarray, bag_data: Any) -> OneRate:
-        return self.areas.constant(y, exposure, bag_data[1])
+        return self.areas.constant(y, exposure, self.law_data(0, bag_data))
 
     @override
     def terms(
@@ -195,7 +206,8 @@ class SeveralSources(Likelihood):
             if own.size == 0:
                 continue
             known = self.law_params(number, params, own)
-            at = law.terms(y[own], eta[..., own], known, bag_data[1][own], order)
+            data = self.law_data(number, bag_data)[..., own]
+            at = law.terms(y[own], eta[..., own], known, data, order)
             for key in ("value", "d1") if order == 1 else ("value", "d1", "d2", "d3"):
                 found.setdefault(key, xp.zeros(eta.shape))[..., own] = getattr(at, key)
             for key, slopes in by.items():
@@ -209,7 +221,7 @@ class SeveralSources(Likelihood):
         for number, law in enumerate(self._laws):
             own = xp.flatnonzero(bag_data[0] == number)
             known = self.law_params(number, params, own)
-            parts.append((own, law.told(y[own], known, bag_data[1][own])))
+            parts.append((own, law.told(y[own], known, self.law_data(number, bag_data)[..., own])))
         # Of one draw of the parameters, or of each.
         found = xp.ones((*max((at.shape[:-1] for _, at in parts), key=len), y.shape[0]))
         for own, at in parts:
@@ -225,7 +237,8 @@ class SeveralSources(Likelihood):
             own = np.flatnonzero(bag_data[0] == number)
             if own.size:
                 known = self.law_params(number, params, own)
-                drawn[..., own] = law.draw(eta[..., own], known, bag_data[1][own], rng)
+                data = self.law_data(number, bag_data)[..., own]
+                drawn[..., own] = law.draw(eta[..., own], known, data, rng)
         return drawn
 
     def expected(self, eta: np.ndarray, params: Params, bag_data: Any) -> np.ndarray:

@@ -108,6 +108,8 @@ class PeriodSource:
             for start, stop in pairwise(cut_blocks(sizes, block_pixels, bags.n_bag).tolist()):
                 self._blocks.append(bags.at(np.arange(start, stop)))
                 self._period.append(number)
+        if any(block.margin is not None for block in self._blocks):
+            self._blocks = [block.with_margin() for block in self._blocks]
         self.block_bags = np.array([block.n_bag for block in self._blocks])
         self.block_period = np.array(self._period)
 

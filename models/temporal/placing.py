@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from models.aggregate.vbagg import CLIMB_PIXELS
 from models.core.protocol import Arrays, Summary
@@ -151,6 +150,8 @@ def _averages(z: np.ndarray, sample: PeriodSummary, count: int, rng: np.random.G
         centre = np.stack([np.bincount(group, weight * column) / mass for column in z.T], axis=1)
         seed = int(rng.integers(2**31))
         count = min(count, np.unique(centre, axis=0).shape[0])
+        from sklearn.cluster import KMeans
+
         group = KMeans(count, n_init=1, random_state=seed).fit_predict(centre)[group]
     order = np.argsort(group, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(group))])

@@ -11,7 +11,7 @@ of ``u_1 ... u_T``. So sums and differences of periods are joint draws as well.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -26,7 +26,7 @@ from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, State
 from models.gp import sparse_gp
-from models.gp.draws import N_FEATURE, FunctionDraws, Surface, feature_share, grouped
+from models.gp.draws import FunctionDraws, Surface, feature_share, grouped
 from models.gp.kernel_model import exactly
 from models.gp.linear_part import Coefficient
 from models.likelihoods.mixture import MixturePrediction
@@ -104,17 +104,20 @@ class Path:
             "root": root,
         }
 
+    def values(self, n_draws: int, rng: np.random.Generator, times: Sequence[float]) -> np.ndarray:
+        """Draw the whitened values at several times, jointly: (n_time, n_value, n_draws)."""
+        space, sites = self.over(times)
+        rows = np.searchsorted(space.times, np.asarray(times, dtype=np.float64))
+        return space.draws(sites, n_draws, rng)[rows]
+
     def draws(
-        self, n_draws: int, rng: np.random.Generator, times: Sequence[float], n_feature: int
+        self, v: np.ndarray, rng: np.random.Generator, times: Sequence[float], n_feature: int
     ) -> list[SurfaceDraws]:
-        """Draw rates at several times, jointly: those of each time."""
+        """Draw rates at several times, jointly, with drawn :meth:`values`: those of each time."""
         model, arrays, basis = self.model, self.arrays, self.basis
         kernel, theta, w = model._kernel(arrays), arrays["theta"], arrays["w"]
-        wanted = np.asarray(times, dtype=np.float64)
+        wanted, n_draws = np.asarray(times, dtype=np.float64), v.shape[2]
         self.moments_of_values(times)  # all at once
-        space, sites = self.over(times)
-        rows = np.searchsorted(space.times, wanted)
-        v = space.draws(sites, n_draws, rng)[rows]
         features = kernel.features(theta, n_feature, rng)
         share = np.ones((features.n_feature, n_draws))
         group = grouped(features, share)
@@ -123,7 +126,8 @@ class Path:
         )
         k_ww = basis.k_ww
         jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / k_ww.shape[0]))
-        nugget = jitter_sd * space.at(wanted).prior_draws(n_draws, rng)
+        prior = self.model.state_space(self.state, wanted)
+        nugget = jitter_sd * prior.prior_draws(n_draws, rng)
         of_values = kernel.inducing_features(features, w)
         mean, scale = float(arrays["mean"][0]), float(arrays["base_rate"][0])
         surface = Surface(kernel, theta, w, mean, model.link_name, scale)
@@ -211,20 +215,41 @@ class PathPosterior:
         self, n_draws: int, rng: np.random.Generator, times: Sequence[float] | None = None
     ) -> PeriodDraws:
         """Draw rates at several times, jointly; at the periods of the data where not given."""
+        return next(self.draws_in_parts([n_draws], rng, times))
+
+    def draws_in_parts(
+        self,
+        counts: Sequence[int],
+        rng: np.random.Generator,
+        times: Sequence[float] | None = None,
+    ) -> Iterator[PeriodDraws]:
+        """Draw as :meth:`draws`, in parts of so many: the filter runs once for all of them."""
         wanted = [_checked(time) for time in (self.times if times is None else times)]
         if sorted(set(wanted)) != wanted:
             msg = f"periods: {wanted} do not rise; give each time once, in order"
             raise ParameterError(msg)
-        if self.parts == (self.mode,):
-            own = self.mode.draws(n_draws, rng, wanted, N_FEATURE)
-            return PeriodDraws(tuple(wanted), tuple(own))
-        member = allocate(self.weight, n_draws, rng)
-        parts = [
-            self.parts[k].draws(count, rng, wanted, feature_share(count / n_draws))
-            for k, count in zip(*np.unique(member, return_counts=True), strict=True)
+        alone = self.parts == (self.mode,)
+        members = [
+            np.zeros(count, np.int64) if alone else allocate(self.weight, count, rng)
+            for count in counts
         ]
-        each = tuple(PooledDraws.of(own, member) for own in zip(*parts, strict=True))
-        return PeriodDraws(tuple(wanted), each)
+        total = np.bincount(np.concatenate(members), minlength=len(self.parts))
+        values: dict[int, np.ndarray] = {}
+        used = np.zeros_like(total)
+        for member in members:
+            parts = []
+            for k, count in zip(*np.unique(member, return_counts=True), strict=True):
+                if k not in values:
+                    values[k] = self.parts[k].values(int(total[k]), rng, wanted)
+                v = values[k][:, :, used[k] : used[k] + count]
+                used[k] += count
+                n_feature = feature_share(count / member.size)
+                parts.append(self.parts[k].draws(v, rng, wanted, n_feature))
+            if alone:
+                yield PeriodDraws(tuple(wanted), tuple(parts[0]))
+                continue
+            each = tuple(PooledDraws.of(own, member) for own in zip(*parts, strict=True))
+            yield PeriodDraws(tuple(wanted), each)
 
     def coefficients(self) -> list[Coefficient]:
         """Return the slopes of the kernel's linear part in the last period; maybe none."""

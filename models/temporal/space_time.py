@@ -10,8 +10,9 @@ they are. What ties the periods together is the driver's (:mod:`models.temporal.
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, cast
@@ -375,6 +376,8 @@ class SpaceTime(VBAgg):
 
     def at(self, time: float, drawn: PeriodDraws | None = None) -> VBAgg:
         """Return the model of one time; see :class:`models.temporal.at_period.PeriodModel`."""
+        # Its class is made of this one, and puts itself here when it is imported.
+        importlib.import_module("models.temporal.at_period")
         return type(self).one_period(self, time, drawn)
 
     @override
@@ -434,6 +437,12 @@ class SpaceTime(VBAgg):
             Times, forecasts among them; those of the data where not given.
         """
         return self.posterior_.draws(n_draws, rng, periods)
+
+    def sample_in_parts(
+        self, counts: Sequence[int], rng: np.random.Generator, periods: Sequence[float]
+    ) -> Iterator[PeriodDraws]:
+        """Draw as :meth:`sample_functions`, in parts of ``counts``: one of them is in memory."""
+        return self.posterior_.draws_in_parts(counts, rng, periods)
 
     @override
     def predict_bags(  # type: ignore[override]

@@ -30,7 +30,7 @@ DEVICE_PIXELS = 1 << 17  # of a block: fewer do not keep a device busy
 CACHE_SHARE = 0.5  # of the device's memory, that blocks may stay in
 THREADS = 3  # one computes, one sends, one reads
 # Of a block, that go to the device.
-FIELDS = ("x", "weight", "coords", "y", "trials", "squares", "source")
+FIELDS = ("x", "weight", "coords", "y", "trials", "squares", "margin", "source")
 
 
 def find_device(wanted: Wanted = "auto", memory: int | None = None) -> Device | None:
@@ -156,6 +156,7 @@ def moved(block: BagBlock, move: Callable[[Any], Any]) -> BagBlock:
         block.bag,
         there(block.trials),
         there(block.squares),
+        there(block.margin),
         there(block.source),
     )
 
@@ -234,6 +235,7 @@ class DeviceSource:
             np.concatenate([part.bag for part in parts]),
             there.get("trials"),
             there.get("squares"),
+            there.get("margin"),
             there.get("source"),
             sent,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from models.core.block import BLOCK_BAGS, refuse_missing, refuse_weightless
-from models.core.errors import NotFittedError, ParameterError
+from models.core.errors import ParameterError
 from models.core.persist import load_arrays, write_model
 from models.core.protocol import Algorithm, Arrays, BagSums, State, override
 from models.training.parameters import check_declared, parameter_names
@@ -171,6 +171,8 @@ class Estimator:
     def fitted_state(self) -> State:
         """Return the learnt state, or raise NotFittedError."""
         if not hasattr(self, "state_"):
+            from models.core.errors import NotFittedError
+
             msg = f"this {type(self).__name__} is not fitted; call fit first"
             raise NotFittedError(msg)
         return self.state_

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,22 +28,43 @@ from pipeline.cli.versions import ConfigFile, Period
 if TYPE_CHECKING:
     from pipeline.config.schema import Config
     from pipeline.core.progress import Progress
+    from pipeline.ingest.checked import Also
     from pipeline.ingest.examine import Examined
-    from pipeline.ingest.profile import CountProfile, Extremes, Profile, RasterProfile
+    from pipeline.ingest.profile import Profile
     from pipeline.ingest.raster_suspicions import Suspicion
+    from pipeline.inspection.fixed import Fixed
+    from pipeline.inspection.seen import Seen
 
 
 LINE_AFTER_S = 10.0  # from which a line says what takes so long
 
 
+Page = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", help="With --html: the page; CONFIG-check.html by default."),
+]
+
+
 def check(
     config: ConfigFile,
+    page: Page = None,
     period: Period = None,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write a page with pictures of all inputs.")
+    ] = False,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Propose what can be mended safely, and a crosswalk of names."),
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Check the configuration and all inputs; report every problem; write nothing.
+    """Check the configuration and all inputs; report every problem; write nothing else.
+
+    With --fix, what can be mended safely is in CONFIG.fixed.yaml, and names of the table that match
+    no area are paired with those that they may be in CONFIG.crosswalk.csv: it is applied once you
+    name it as `counts.crosswalk`.
 
     \b
     Shows the inputs as they are read: people, rates, and the minimum,
@@ -56,16 +76,31 @@ def check(
     \b
     Examples:
       disagg check demo/disagg.yaml
+      disagg check demo/disagg.yaml --html inputs.html
+      disagg check demo/disagg.yaml --fix
       disagg check demo/disagg.yaml --json > inputs.json
     """  # noqa: D301
     from pipeline.core.json_values import jsonable
 
     output = Output(as_json, quiet, verbose)
     with reported_errors(output, f"disagg check {config}"):
+        if page is not None and not html:
+            remedy = f"give --html to write a page, or leave {page} out"
+            raise InputError(Problem(str(page), "one configuration is checked at a time", remedy))
+        seen = _nothing_seen() if html else None
         problems, parsed, examined, found = all_problems(
-            config, period, output.progress(LINE_AFTER_S)
+            config, period, output.progress(LINE_AFTER_S), None if seen is None else seen.look
         )
+        written = None
+        if seen is not None:
+            from pipeline.inspection.page import page_of
+            from pipeline.storage.files import atomic_write
+
+            written = page or default_page(config)
+            with atomic_write(written) as file:
+                file.write(page_of(config, problems, parsed, examined, seen))
         suspicions = examined.suspicions if examined is not None else ()
+        fixed = _fixed(config, period, problems, parsed, suspicions) if fix else None
         output.print_json(
             {
                 "ok": not problems,
@@ -73,6 +108,8 @@ def check(
                 "suspicions": [asdict(each) for each in suspicions],
                 "profile": None if examined is None else jsonable(asdict(examined.profile)),
                 "found": found,
+                **({} if written is None else {"page": str(written)}),
+                **({} if fixed is None else {"fixed": fixed.summary()}),
             }
         )
         output.print(_title(config, problems, suspicions))
@@ -90,15 +127,73 @@ def check(
                 print_error(f"error: {problem}")
             for suspicion in suspicions if not quiet else ():
                 print_error(f"warning: {suspicion}")
+        if written is not None:
+            output.print(f"\nPage: {written}")
+        for line in [] if fixed is None else fixed.lines():
+            output.print(line)
+        if fix and parsed is not None:
+            from pipeline.ingest.name_proposals import propose_names
+
+            said = propose_names(parsed, Path(str(config)))
+            if said:
+                output.print(said)
         if problems:
             raise typer.Exit(status_of(InputError(problems)))
         output.print(f"\nNext: disagg run {config}")
 
 
+def _fixed(
+    file: Path,
+    period: str | None,
+    problems: Sequence[Problem],
+    config: Config | None,
+    suspicions: Sequence[Suspicion],
+) -> Fixed:
+    """Write what can be mended of a configuration into a new one; see `pipeline.inspection`."""
+    from pipeline.config.document import Document
+    from pipeline.inspection.fixed import Fixed, write_fixed
+    from pipeline.inspection.mends import Findings
+    from pipeline.storage.location import Location, Storage
+
+    if isinstance(Storage().place(file), Location):
+        remedy = "copy it, and its inputs' addresses, to this machine"
+        raise InputError(Problem(str(file), "a configuration at an address is not mended", remedy))
+
+    def findings(path: Path) -> Findings | None:
+        problems, config, examined, _ = all_problems(path, period)
+        document = Document.read(path, [])
+        given = () if examined is None else examined.suspicions
+        return None if document is None else Findings(document, config, problems, given)
+
+    document = Document.read(file, [])
+    if document is None:
+        return Fixed((), None, comments=True)
+    return write_fixed(file, Findings(document, config, problems, suspicions), findings)
+
+
+def _nothing_seen() -> Seen:
+    from pipeline.inspection.seen import Seen
+
+    return Seen()
+
+
+def default_page(config: Path) -> Path:
+    """Return where the page of a configuration is written: beside it, or here if it is remote."""
+    from pipeline.storage.location import Location, Storage
+
+    name = f"{config.stem}-check.html"
+    return Path(name) if isinstance(Storage().place(config), Location) else config.with_name(name)
+
+
 def all_problems(
-    path: Path, period: str | None = None, progress: Progress | None = None
+    path: Path,
+    period: str | None = None,
+    progress: Progress | None = None,
+    also: Also | None = None,
 ) -> tuple[list[Problem], Config | None, Examined | None, dict[str, str]]:
     """Check a configuration and its inputs.
+
+    ``also`` is called with the inputs and their aligned grid, if the configuration is valid.
 
     Returns
     -------
@@ -109,25 +204,27 @@ def all_problems(
     found : dict of str to str
         Description of each input, if there are no problems.
     """
+    from pipeline.config.covariate_schema import KINDS
     from pipeline.config.reader import missing_files, read_config
 
     problems: list[Problem] = []
     config = read_config(path, problems, period)
     if config is None:
         return problems, None, None, {}
-    missing_files(config, problems)
+    missing = missing_files(config, problems)
     from pipeline.ingest.stage import check_inputs
     from pipeline.publishing.publish import publish_problems
     from pipeline.run.ownership import owner_problem
     from pipeline.storage.lock import check_writable
 
+    kinds = tuple(f".{kind}" for kind in KINDS)
     # A path with a variable that is not set is reported by that variable.
     absent = {
-        key.removesuffix(".path")
+        key.rpartition(".")[0] if key.endswith(kinds) else key
         for key, name in config.input_paths().items()
-        if "${" in name or any(f"no file {name}" in problem.found for problem in problems)
+        if "${" in name or name in missing
     }
-    checked = check_inputs(config, progress)
+    checked = check_inputs(config, progress, also)
     for problem in checked.problems:
         # A missing file is reported once, with the configuration's line.
         if not any(re.match(rf"{re.escape(key)}(?!\w)", problem.place) for key in absent):
@@ -169,10 +266,12 @@ def print_profile(profile: Profile, repaired: str = "", *, counts: bool = False)
     from rich.table import Table
     from rich.text import Text
 
+    from pipeline.inspection.words import profile_lines, raster_cells
+
     console = Console(highlight=False)
     print()
     repair = [("repair", repaired)] if repaired else []
-    for name, text in [*repair, *_lines(profile, counts=counts)]:
+    for name, text in [*repair, *profile_lines(profile, counts=counts)]:
         wrapped = textwrap.wrap(terminal_text(text), max(40, console.width - 13)) or [""]
         print("\n".join(f"  {name if n == 0 else '':<10} {line}" for n, line in enumerate(wrapped)))
     if not profile.rasters:
@@ -184,7 +283,7 @@ def print_profile(profile: Profile, repaired: str = "", *, counts: bool = False)
     for heading in ("nodata", "pixel", "CRS", "unit"):
         table.add_column(heading, overflow="fold")
     for raster in profile.rasters:
-        table.add_row(*(Text(terminal_text(cell)) for cell in _cells(raster)))
+        table.add_row(*(Text(terminal_text(cell)) for cell in raster_cells(raster)))
     print("\n  Values of the pixels inside the areas:")
     console.print(Padding(table, (0, 0, 0, 2)))
     if any(raster.sampled for raster in profile.rasters):
@@ -213,77 +312,3 @@ def _print_findings(problems: Sequence[Problem], suspicions: Sequence[Suspicion]
         style = "" if number < len(problems) else "yellow"
         table.add_row(*(Text(part) for part in row), style=style)
     Console().print(table)
-
-
-def _lines(profile: Profile, *, counts: bool) -> list[tuple[str, str]]:
-    lines = []
-    areas, people = profile.areas, profile.people
-    if areas is not None:
-        each = _each(areas.each_km2, " km2")
-        lines.append(("areas", f"{areas.n:,} areas, {areas.crs}; {_big(areas.km2)} km2{each}"))
-    if people is not None:
-        each = _each(people.each, "")
-        text = f"{_big(people.total)} in the areas, {_number(people.per_km2)} per km2{each}"
-        lines.append(("people", text))
-    if profile.positive is not None:
-        lines.append(("labels", f"{profile.positive[0]:,} of {profile.positive[1]:,} positive"))
-    if profile.counts is not None:
-        mapped = f"period {profile.counts.period}: " if profile.counts.period else ""
-        lines.append(("counts", mapped + _counts(profile.counts, profile)))
-        from pipeline.evaluation.calibration_summary import data_cautions
-
-        typical = profile.counts.total / max(1, profile.counts.n_area)
-        said = data_cautions(profile.counts.n_area, typical if counts else None)
-        lines += [("beware", each) for each in said]
-    lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
-    return lines
-
-
-def _counts(counts: CountProfile, profile: Profile) -> str:
-    areas = profile.areas
-    some = areas is not None and counts.n_area < areas.n
-    of = f" of {areas.n:,}" if areas is not None and some else ""
-    text = f"{_big(counts.total)} in {counts.n_area:,}{of} areas"
-    if counts.tested is not None:
-        text += f", of {_big(counts.tested)} tested"
-    if counts.rate is not None:
-        per = f"{profile.rate_per:g} {profile.exposure}"
-        text += f"; {_number(counts.rate)} per {per}{_each(counts.rates, '')}"
-    return text
-
-
-def _each(extremes: Extremes | None, unit: str) -> str:
-    if extremes is None:
-        return ""
-    low, high = _number(extremes.low), _number(extremes.high)
-    return f", {low} ({extremes.low_id}) to {high}{unit} ({extremes.high_id})"
-
-
-def _cells(raster: RasterProfile) -> tuple[str, ...]:
-    values = ["-" if v is None else _number(v, 3) for v in (raster.low, raster.median, raster.high)]
-    missing = "-" if raster.missing is None else _percent(raster.missing)
-    nodata = " ".join(f"{value:.6g}" for value in raster.nodata) or "none"
-    x, y = raster.resolution
-    size = _number(x, 3) if abs(x - y) < 1e-3 * x else f"{_number(x, 3)} x {_number(y, 3)}"
-    unit = {"degree": "°", "metre": " m"}.get(raster.resolution_unit, f" {raster.resolution_unit}")
-    name = raster.key.removeprefix("covariates.") + (" ~" if raster.sampled else "")
-    return name, *values, missing, nodata, f"{size}{unit}", raster.crs, raster.unit
-
-
-def _percent(share: float) -> str:
-    if share == 0:
-        return "0 %"
-    return "<0.1 %" if share < 1e-3 else f"{100 * share:.1f} %"
-
-
-def _big(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 or value == 0 else f"{value:.3g}"
-
-
-def _number(value: float, n_digit: int = 4) -> str:
-    """Return about four digits, and no exponent where a reader expects none."""
-    if not math.isfinite(value):
-        return "-"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.4g}"
-    return f"{value:.{n_digit}g}"

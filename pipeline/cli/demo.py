@@ -37,7 +37,7 @@ def demo(
     ] = False,
     months: Annotated[
         int | None,
-        typer.Option(min=FEWEST, max=240, help="Simulate counts of so many months, of 40 areas."),
+        typer.Option(min=FEWEST, max=240, help="Simulate counts of so many months."),
     ] = None,
     later: Annotated[
         int | None,
@@ -69,12 +69,12 @@ def demo(
         (directory / _DEMO_MARK).touch()
         output.progress().log(f"simulating a country ({size.value}) in {directory}")
         if months is not None:
-            if labels or size is not Size.small:
-                found = "--months given with --labels, or another --size"
-                raise InputError(Problem("demo", found, "give --months alone"))
+            if labels:
+                found = "--months given with --labels"
+                raise InputError(Problem("demo", found, "give one of them"))
             from pipeline.demo.months import simulate_months
 
-            config = simulate_months(directory, months, seed, n_later=later or 0)
+            config = simulate_months(directory, months, seed, n_later=later or 0, size=size.value)
         else:
             from pipeline.demo.country import simulate_country
 

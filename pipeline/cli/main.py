@@ -33,6 +33,8 @@ from pipeline.cli.console import (
     with_output_options,
 )
 from pipeline.cli.demo import demo
+from pipeline.cli.dhis2 import dhis2
+from pipeline.cli.init import init
 from pipeline.cli.migrate import migrate
 from pipeline.cli.plan import Within, describe, plan, propose_within
 from pipeline.cli.repeat import Into, Record, check_repeat_options, load_repetition
@@ -59,9 +61,11 @@ app = typer.Typer(
 
 app.add_typer(bags, name="bags")
 app.add_typer(chap, name="chap")
+app.add_typer(dhis2, name="dhis2")
 add_commands(app)
 app.command()(demo)
 app.command()(check)
+app.command()(init)
 app.command()(plan)
 app.command()(compare)
 app.command()(migrate)
@@ -93,9 +97,10 @@ def _disagg(
       disagg run demo/disagg.yaml
 
     \b
-    For your own data, write a configuration like demo/disagg.yaml, then:
-      disagg check mine.yaml
-      disagg run mine.yaml
+    For your own data, let a configuration be written from its folder, then:
+      disagg init mine
+      disagg check mine/disagg.yaml
+      disagg run mine/disagg.yaml
     """  # noqa: D301 (the \b is for the help's formatter)
     if version:
         from pipeline.core.revision import full_version
@@ -261,7 +266,8 @@ def models(as_json: AsJson = False) -> None:
 
 
 # Schedulers decide by the status: every command's help has the table.
-_commands = (*app.registered_commands, *bags.registered_commands, *chap.registered_commands)
+_groups = (app, bags, chap, dhis2)
+_commands = (command for group in _groups for command in group.registered_commands)
 for _each in _commands:
     _each.epilog = f"\b\nExit status:\n{help_text()}"
 

@@ -15,6 +15,7 @@ CODES = {
     "scale": "values that are a known multiple of their unit",
     "density": "people per km2 taken for people per pixel, or the reverse",
     "thousands": "people in thousands or millions",
+    "classes": "numbers of classes read as a quantity, or shares of classes that sum to 1",
     "resolution": "a grid so coarse that people change areas",
     "rate": "more cases than people",
     "count": "a count hundreds of times away from those around it",

@@ -10,8 +10,8 @@ from typing import Any
 
 from geo.core.errors import Problem
 from pipeline.config.base import Section
+from pipeline.config.covariate_schema import Covariate
 from pipeline.config.document import Document, Key, dotted
-from pipeline.config.input_schema import Covariate
 from pipeline.config.schema import Config
 from pipeline.config.suggestions import near, suggest_value
 

@@ -10,13 +10,12 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 
 from geo.core.calendar import days_of
 from geo.core.spelling import Spelling
+from geo.core.suppressed import MOST, Suppression
 from geo.sources.raster_header import BandChoice, RasterHeader
-from pipeline.config.base import Section, config_error, config_errors, or_one
+from pipeline.config.base import Section, config_error, or_one
 from pipeline.config.suggestions import suggest_value
 from pipeline.config.values import PERIOD, Crs, Encoding, InputPath, Number, Text, Whole
 from pipeline.responses.registry import words
-
-MOST_LAG = 120  # periods
 
 
 class Areas(Section):
@@ -69,19 +68,54 @@ class ResponseTable(Section):
     encoding: Encoding | None = Field(
         None,
         examples=["cp1252"],
-        description="encoding of a CSV file; by default UTF-8, or cp1252 if it is not",
+        description="encoding of a CSV file; by default UTF-8, UTF-16 where its first bytes say "
+        "so, or cp1252 if it is neither",
+    )
+    delimiter: Literal[",", ";", "\t", "|"] | None = Field(
+        None, description="what separates the cells of a CSV file; by default as its rows tell"
+    )
+    skip_rows: Annotated[Whole, Field(ge=0)] = Field(
+        0, examples=[2], description="rows above the names of the columns, such as a title"
+    )
+    crosswalk: InputPath | None = Field(
+        None,
+        examples=["crosswalk.csv"],
+        description="CSV with the columns name, as the table has it, and area_id, and parent where "
+        "a name is in several; disagg check --fix proposes one",
+    )
+    parent: str | None = Field(
+        None,
+        examples=["province"],
+        description="column with the area that holds each, for names that are in several",
     )
 
     @property
     def spelling(self) -> Spelling:
         """How the table is written."""
-        return Spelling(encoding=self.encoding, loose=self.match == "spelling")
+        return Spelling(
+            encoding=self.encoding,
+            delimiter=self.delimiter,
+            skip_rows=self.skip_rows,
+            loose=self.match == "spelling",
+            crosswalk=self.crosswalk,
+            parent=self.parent,
+        )
 
 
 def _of(value: str) -> str:
     if value not in words():
         raise config_error(found=f"{value!r} is not a choice", remedy=suggest_value(value, words()))
     return value
+
+
+def _marks(value: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    for mark, (low, high) in value.items():
+        if not 0 <= low <= high < low + MOST:
+            raise config_error(
+                found=f"{mark!r} is {low} to {high}",
+                remedy=f"give the smallest and the largest count, at most {MOST} of them",
+            )
+    return {mark.strip(): ends for mark, ends in value.items()}
 
 
 class Counts(ResponseTable):
@@ -131,6 +165,16 @@ class Counts(ResponseTable):
     decimal: Literal[".", ","] | None = Field(
         None, description="decimal separator of numbers that are text; a point by default"
     )
+    suppressed: Annotated[dict[str, tuple[int, int]], AfterValidator(_marks)] = Field(
+        {},
+        examples=[{"*": [1, 4]}],
+        description="cells that stand for a suppressed count, with the smallest and the largest it "
+        "may be; <5, <=4 and 1-4 are understood without it",
+    )
+    zeros_published: bool = Field(
+        False,
+        description="whether a count of 0 is given as such: <5 is then 1 to 4, else 0 to 4",
+    )
     dayfirst: bool | None = Field(
         None,
         examples=[True],
@@ -156,6 +200,11 @@ class Counts(ResponseTable):
                 found=f"thousands and decimal are both {self.decimal!r}", remedy="give one of them"
             )
         return self
+
+    @property
+    def suppression(self) -> Suppression:
+        """How the table suppresses small counts."""
+        return Suppression(self.suppressed, self.zeros_published)
 
     @property
     def spelling(self) -> Spelling:
@@ -290,86 +339,6 @@ class Population(Cube):
 
     path: InputPath = Field(examples=["population.tif"], description="raster of people per pixel")
     density: bool = Field(False, description="true if the raster is people per km2")
-
-
-def _lags(value: Any) -> Any:
-    given = value if isinstance(value, list | tuple) else [value]
-    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in given)
-    if not given or not whole or not all(0 <= each <= MOST_LAG for each in given):
-        raise config_error(remedy=f"give a number of periods from 0 to {MOST_LAG}, or several")
-    if len(set(given)) < len(given):
-        raise config_error(found="a lag twice", remedy="give each once")
-    return tuple(given)
-
-
-#: Keys of a raster that a table does not have.
-_OF_RASTERS = (
-    "band", "variable", "nodata", "crs", "scale", "offset", "aggregate", "resampling",
-)  # fmt: skip
-_OF_TABLES = ("id", "value", "period")
-
-
-def _default_of(section: type[Section], key: str) -> Any:
-    return section.model_fields[key].default
-
-
-class Covariate(Cube):
-    """``covariates.<name>``: a raster, its resampling and its transform; or a table of areas."""
-
-    path: InputPath = Field("", examples=["elevation.tif"], description="raster; or `table`")
-    table: InputPath | None = Field(
-        None,
-        examples=["climate.csv"],
-        description="table with a value for each area, which its pixels share: CSV, Parquet, .xlsx",
-    )
-    id: str | None = Field(
-        None,
-        examples=["district_id"],
-        description="table: column with the area's id; areas.id by default",
-    )
-    value: str | None = Field(
-        None,
-        examples=["rainfall"],
-        description="table: column with the values; the covariate's name by default",
-    )
-    period: str | None = Field(
-        None,
-        examples=["month"],
-        description="table: column with the period; without it a value holds for all",
-    )
-    lag: Annotated[tuple[int, ...], BeforeValidator(_lags)] = Field(
-        (0,),
-        json_schema_extra=or_one,
-        examples=[1, [0, 1, 2]],
-        description="periods ago, with `time`; several make a covariate of each: rain_lag1 is rain "
-        "of the period before",
-    )
-
-    resampling: Literal["auto", "average", "bilinear", "nearest", "mode", "sum", "cubic"] = Field(
-        "auto", description="method of resampling to the grid"
-    )
-    transform: Literal["none", "log1p", "log", "sqrt"] = Field(
-        "none", description="function applied to the resampled values"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_a_table(cls, data: Any) -> Any:
-        """Refuse what does not go together; the path of a table's values is the table."""
-        if not isinstance(data, dict):
-            return data
-        table, path = data.get("table"), data.get("path")
-        wrong, keys = [], _OF_TABLES if table is None else _OF_RASTERS
-        for key in (key for key in keys if key in data and data[key] != _default_of(cls, key)):
-            other = "without a table" if table is None else "with a table"
-            wrong.append((key, f"given {other}", "remove it"))
-        if table is None and path is None and not set(data) - set(cls.model_fields):
-            wrong.append(("path", "missing", "add 'path: ...' (raster), or a table of areas"))
-        if table is not None and path not in (None, table):
-            wrong.append(("", "a path and a table", "give one of them"))
-        if wrong:
-            raise config_errors(wrong)
-        return data if table is None else {**data, "path": table}
 
 
 class TimeSpec(Section):

@@ -1,23 +1,29 @@
 """What moves from period to period, in a configuration that is not yet validated.
 
-A covariate with lags becomes one of each lag, and a cube, or a table with a column of periods, has
-the run's period as its time. So
-:func:`pipeline.config.series.moves` tells what moves by the marks of a period alone.
+A covariate of several classes or lags becomes one of each, and a cube, or a table with a column of
+periods, has the run's period as its time. So :func:`pipeline.config.series.moves` tells what moves
+by the marks of a period alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from geo.core.errors import Problem
 from pipeline.config.series import MARKS, moves
+from pipeline.config.several import several_of
 
 PERIOD = MARKS[0]
 
 
-def spread(data: Mapping[str, Any], problems: list[Problem], source: str) -> dict[str, Any]:
-    """Return a configuration's values with a covariate of each lag, and cubes of the run's period.
+def spread(
+    data: Mapping[str, Any], problems: list[Problem], source: str, base: Path
+) -> dict[str, Any]:
+    """Return a configuration's values with a covariate of each class and lag.
+
+    Cubes have the run's period.
 
     Parameters
     ----------
@@ -27,6 +33,8 @@ def spread(data: Mapping[str, Any], problems: list[Problem], source: str) -> dic
         Errors are appended; what else is wrong is left to the validation.
     source : str
         The file's name, for problems.
+    base : Path
+        Base directory of relative paths.
     """
     found, covariates = dict(data), data.get("covariates")
     if isinstance(data.get("population"), Mapping):
@@ -35,7 +43,15 @@ def spread(data: Mapping[str, Any], problems: list[Problem], source: str) -> dic
         return found
     several, areas = isinstance(data.get("time"), Mapping), data.get("areas")
     each: dict[str, Any] = {}
+    single: dict[str, Any] = {}
     for name, given in covariates.items():
+        place = f"{source}: covariates.{name}"
+        for own, section in several_of(str(name), given, base, problems, place).items():
+            if own in single or (own != name and own in covariates):
+                found_twice = f"{own!r} is a covariate already"
+                problems.append(Problem(place, found_twice, "give one of them another name"))
+            single[own] = section
+    for name, given in single.items():
         section = _of_period(given)
         if isinstance(section, Mapping) and section.get("table") is not None:
             own_id = areas.get("id") if isinstance(areas, Mapping) else None
@@ -53,7 +69,7 @@ def spread(data: Mapping[str, Any], problems: list[Problem], source: str) -> dic
             problems.append(Problem(place, "of a layer that stands still", remedy))
         for lag in lags:
             own = name if lag == 0 or str(name).endswith(f"_lag{lag}") else f"{name}_lag{lag}"
-            if own in each or (own != name and own in covariates):
+            if own in each or (own != name and own in single):
                 found_twice = f"{own!r} is a covariate already"
                 problems.append(Problem(place, found_twice, "give one of them another name"))
             each[own] = {**section, "lag": lag}

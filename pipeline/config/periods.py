@@ -131,7 +131,13 @@ def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
     name, problems = f"counts ({path if is_object_address(path) else full})", list[Problem]()
     wide = (str(column), str(where.get("value"))) if _is_wide(where) else None
     table, rows = read_table(
-        full, name, encoding=_encoding(where), wide=wide, dayfirst=_dayfirst(where), **chosen
+        full,
+        name,
+        encoding=_encoding(where),
+        **_layout(where),
+        wide=wide,
+        dayfirst=_dayfirst(where),
+        **chosen,
     )
     if has_column(table.columns, str(column), name, "counts.period", problems):
         word, dayfirst = TABLES.of(full).row_word, _dayfirst(where)
@@ -168,6 +174,12 @@ def _dayfirst(where: dict[str, Any]) -> bool | None:
     """Return a key of a section that is not yet validated."""
     given = where.get("dayfirst")
     return given if isinstance(given, bool) else None
+
+
+def _layout(where: dict[str, Any]) -> dict[str, Any]:
+    skip, delimiter = where.get("skip_rows"), where.get("delimiter")
+    found = {"skip_rows": skip} if isinstance(skip, int) and skip > 0 else {}
+    return found | ({"delimiter": delimiter} if delimiter in (",", ";", "\t", "|") else {})
 
 
 def _encoding(where: dict[str, Any]) -> str | None:

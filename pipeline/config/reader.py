@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from geo.core.errors import InputError, Problem
+from geo.core.errors import InputError, Problem, name_first
+from pipeline.config.covariate_schema import KINDS
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
 from pipeline.config.moving import spread
@@ -69,7 +70,7 @@ def read_config(
         document.values = anchored(document.values, place.parent, place.name, problems)
         if len(problems) > n_before:
             return None
-    document.values = spread(document.values, problems, place.name)
+    document.values = spread(document.values, problems, place.name, base)
     data = document.values
     storage = _storage(data, base)
     series = series_of(data, base, period, problems, place.name, storage, periods_of)
@@ -77,6 +78,7 @@ def read_config(
         del problems[n_before:]  # of the counts; those of `time` come again
         series = series_of(data, base, period, problems, place.name, storage, _today)
     if len(problems) > n_before:
+        problems[n_before:] = _not_pulled(data, base, path) or problems[n_before:]
         return None
     if series is not None:
         series = replace(series, years=years_of(data, base, storage))
@@ -92,6 +94,7 @@ def read_config(
             fallback_period=fallback_period,
         )
         if len(problems) > n_before:
+            problems[n_before:] = _not_pulled(data, base, path) or problems[n_before:]
             return None
     context = {"base": base}
     try:
@@ -149,8 +152,14 @@ def load_config(
     return config
 
 
-def missing_files(config: Config, problems: list[Problem]) -> None:
-    """Append a problem for each missing local input of a configuration."""
+def missing_files(config: Config, problems: list[Problem]) -> set[str]:
+    """Append a problem for each missing local input, one for all periods of a layer.
+
+    Returns
+    -------
+    set of str
+        The paths that are missing.
+    """
     reported: set[str] = set()
     missing = no_people(config)
     if missing is not None:
@@ -161,10 +170,48 @@ def missing_files(config: Config, problems: list[Problem]) -> None:
             for name, path in config.input_paths().items()
             if name.startswith("population.") or name == "grid.like"
         )
+    found = set(reported)
+    of_periods: dict[str, list[tuple[str, str]]] = {}
     for name, path in config.input_paths().items():
-        if path not in reported:  # grid.like mostly repeats another key
-            reported.add(path)
+        if path in reported:  # grid.like mostly repeats another key
+            continue
+        reported.add(path)
+        if not _is_missing(path):
+            continue
+        found.add(path)
+        layer, label = _moving_layer(config, name)
+        if label:
+            of_periods.setdefault(layer, []).append((label, path))
+        else:
             _report_missing(path, _split(name), config.document, problems)
+    for layer, each in of_periods.items():
+        problems.append(_missing_periods(config, layer, sorted(each)))
+    return found
+
+
+def _moving_layer(config: Config, name: str) -> tuple[str, str]:
+    """Return the layer and the period of a key of ``input_paths``; empty for what stands still."""
+    for layer in config.moving() if config.series is not None else ():
+        head = layer if layer == "population" else f"covariates.{layer}"
+        if name == f"{head}.path" or name.startswith(f"{head}."):
+            label = name.removeprefix(f"{head}.").rpartition(".")[0].removesuffix(".later")
+            if label in ("", *config.series.periods):  # type: ignore[union-attr]
+                return head, label or str(config.period)
+    return "", ""
+
+
+def _missing_periods(config: Config, layer: str, each: list[tuple[str, str]]) -> Problem:
+    """Return the problem of the periods that lack a file of a layer."""
+    labels, path = [label for label, _ in each], each[0][1]
+    place = config.document.place(_split(f"{layer}.path")) if config.document else layer
+    remedy = nearest_file(Path(path)) or "correct the path"
+    if len(each) == 1:
+        return Problem(place, f"no file {path}, of {labels[0]}", remedy)
+    n = len(config.series.periods) if config.series is not None else 0
+    found = f"no file of {len(each)} of {n} periods: {name_first(labels, 12)} (no file {path})"
+    if "no directory" not in remedy:
+        remedy = "add them, or let time.from and time.to leave these periods out"
+    return Problem(place, found, remedy)
 
 
 def _split(name: str) -> Key:
@@ -174,6 +221,17 @@ def _split(name: str) -> Key:
     if head == "output":  # an item of a list: output.areas.0.path
         return tuple(int(part) if part.isdigit() else part for part in name.split("."))
     return (head, middle, tail) if middle else (head, tail)
+
+
+def _not_pulled(data: Mapping[str, Any], base: Path, source: Any) -> list[Problem]:
+    """Return the problem of counts that a pull from DHIS2 has still to write, or none."""
+    counts, dhis2 = data.get("counts"), data.get("dhis2")
+    given = counts.get("path") if isinstance(counts, Mapping) else None
+    pulls = isinstance(dhis2, Mapping) and dhis2.get("pull") is not None
+    if not pulls or not isinstance(given, str) or (base / Path(given).expanduser()).exists():
+        return []
+    remedy = f"run `disagg dhis2 pull {source}` first"
+    return [Problem("counts.path", f"no file {given}", remedy)]
 
 
 def _today(*_: Any) -> list[str]:
@@ -202,7 +260,7 @@ def _missing_in(data: Any, base: Path, document: Document, problems: list[Proble
         value: Any = data
         for part in key:
             value = value[part] if isinstance(value, dict) and part in value else None
-        if key[-1] not in ("path", "like") or not isinstance(value, str) or is_remote(value):
+        if key[-1] not in (*KINDS, "like") or not isinstance(value, str) or is_remote(value):
             continue
         full = str((base / Path(value).expanduser()).resolve())
         if full not in reported and "${" not in value and not bare_variables(value):
@@ -210,10 +268,14 @@ def _missing_in(data: Any, base: Path, document: Document, problems: list[Proble
             _report_missing(full, key, document, problems)
 
 
+def _is_missing(path: str) -> bool:
+    return not (is_remote(path) or "${" in path or Path(path).exists())
+
+
 def _report_missing(
     path: str, key: Key, document: Document | None, problems: list[Problem]
 ) -> None:
-    if is_remote(path) or Path(path).exists() or "${" in path:
+    if not _is_missing(path):
         return
     place = document.place(key) if document is not None else dotted(key)
     remedy = nearest_file(Path(path)) or "correct the path"

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from geo.core.errors import Problem
+from pipeline.config.covariate_schema import KINDS
 from pipeline.storage.location import Location, is_remote
 
 #: Keys of input files, at any depth.
-_INPUTS = ("path", "like")
+_INPUTS = (*KINDS, "like")
 _SECTIONS = ("areas", "counts", "labels", "population", "covariates", "grid", "evaluate", "truth")
 _ON_DISK = (
     ("storage", "scratch"),

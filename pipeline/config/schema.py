@@ -22,6 +22,7 @@ from geo.core.trust import Trust
 from pipeline.config.base import Section, config_errors
 from pipeline.config.check_schema import Check
 from pipeline.config.compute_schema import Compute
+from pipeline.config.covariate_schema import Covariate
 from pipeline.config.derived_defaults import (
     SPACE_TIME,
     cluster_named,
@@ -29,12 +30,12 @@ from pipeline.config.derived_defaults import (
     model_of_time,
     rate_per_one,
 )
+from pipeline.config.dhis2_schema import Dhis2
 from pipeline.config.document import Document
 from pipeline.config.evaluate_schema import Evaluate
 from pipeline.config.input_schema import (
     Areas,
     Counts,
-    Covariate,
     FoldsFile,
     GridSpec,
     Labels,
@@ -129,7 +130,8 @@ class Config(Section):
     covariates: dict[str, Covariate] = Field(
         default_factory=dict,
         examples=[{"elevation": {"path": "elevation.tif"}}],
-        description="rasters, cubes and tables of areas; without any, space and time explain all",
+        description="rasters, cubes, tables of areas, shares of classes, distances and slopes; "
+        "without any, space and time explain all",
     )
     points: tuple[Points, ...] = Field(
         (),
@@ -166,6 +168,7 @@ class Config(Section):
     notify: Notify = Field(default_factory=Notify)
     metrics: Metrics = Field(default_factory=Metrics)
     storage: StorageSection = Field(default_factory=StorageSection)
+    dhis2: Dhis2 | None = Field(None, description="boundaries and counts from DHIS2, results to it")
 
     _document: Document | None = PrivateAttr(None)
     _series: Series | None = PrivateAttr(None)
@@ -302,6 +305,7 @@ class Config(Section):
         paths: dict[str, str | None] = {
             "areas.path": self.areas.path,
             f"{self.model.responses}.path": self.response.path,
+            f"{self.model.responses}.crosswalk": self.response.crosswalk,
         }
         if self.population is not None:
             paths |= self._people_paths("population")
@@ -351,8 +355,7 @@ class Config(Section):
 
 def path_key(head: str, section: Covariate | Population) -> str:
     """Return the key of a layer's path in :meth:`Config.input_paths`."""
-    is_table = isinstance(section, Covariate) and section.table is not None
-    return f"{head}.{'table' if is_table else 'path'}"
+    return f"{head}.{section.kind if isinstance(section, Covariate) else 'path'}"
 
 
 def later_key(head: str) -> str:

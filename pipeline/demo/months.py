@@ -11,14 +11,17 @@ import rasterio
 
 from geo.core.calendar import Calendar
 from pipeline.demo.country import members_of, simulate_country
-from pipeline.demo.country_spec import WGS84, CountrySpec, CovariateSpec
+from pipeline.demo.country_spec import LAYERS, SIZES, WGS84, CountrySpec, CovariateSpec
 from pipeline.demo.covariate_files import write_raster
 from pipeline.demo.terrain import Array, fractal_noise, named_rng
 
-SPEC = CountrySpec(
-    (54, 60), 1 / 12, 1600, 40, 10, 1e6, covariates=("elevation", "temperature", "travel_time"),
-    n_inducing=60,
-)  # fmt: skip
+SPECS = {
+    "small": CountrySpec(
+        (54, 60), 1 / 12, 1600, 40, 10, 1e6, covariates=("elevation", "temperature", "travel_time"),
+        n_inducing=60,
+    ),
+    "country": SIZES["country"],
+}  # fmt: skip
 FIRST = "2022-01"
 LATER = "later"  # folder of what arrives later
 CORRECTION = "correction"  # in it, of the table that comes after the last month
@@ -34,9 +37,9 @@ LEVEL = 0.5  # share of a year's cases in an average month, times 12
 
 
 def simulate_months(
-    directory: str | Path, n_month: int, seed: int = 1, *, n_later: int = 0
+    directory: str | Path, n_month: int, seed: int = 1, *, n_later: int = 0, size: str = "small"
 ) -> Path:
-    """Simulate a small country and its counts of some months.
+    """Simulate a country and its counts of some months.
 
     Parameters
     ----------
@@ -49,6 +52,8 @@ def simulate_months(
         has their rain, and the table of all counts until then. In the second of them the largest
         count has lost its last digit; the table of ``later/correction`` has it right, and the
         counts of these months that were late.
+    size : {"small", "country"}
+        "small": 40 areas of 1,600 pixels. "country": as of ``simulate_country``.
 
     Returns
     -------
@@ -64,20 +69,20 @@ def simulate_months(
     if not 0 <= n_later <= n_month - 6:
         msg = f"months that arrive later: found {n_later} of {n_month}; leave 6 or more at the start"
         raise ValueError(msg)
-    directory = Path(directory)
+    directory, spec = Path(directory), SPECS[size]
     shutil.rmtree(directory / LATER, ignore_errors=True)  # of an earlier demo
-    config = simulate_country(directory, SPEC, seed)
+    config = simulate_country(directory, spec, seed)
     with rasterio.open(directory / "truth_rate.tif") as file:
         year = file.read(1).astype(np.float64)
     with rasterio.open(directory / "population.tif") as file:
         people = np.nan_to_num(file.read(1).astype(np.float64))
     inside = np.isfinite(year)
-    north = np.linspace(0.0, 1.0, SPEC.shape[0])[:, None]
-    rain_of, drift = _anomalies(n_month, seed), _drift(n_month, seed)
+    north = np.linspace(0.0, 1.0, spec.shape[0])[:, None]
+    drift = np.zeros(spec.shape)  # what wanders over the months, and is smooth in space
     calendar = Calendar("month")
     first = calendar.number(FIRST)
     assert first is not None
-    area, pixel, fraction, ids = members_of(directory / "areas.gpkg", SPEC)
+    area, pixel, fraction, ids = members_of(directory / "areas.gpkg", spec)
     rng = named_rng(seed, "monthly counts")
     tables = _Tables(ids, n_month - n_later)
     about = CovariateSpec("Rain of the month, share of its usual", "1")
@@ -87,15 +92,18 @@ def simulate_months(
     for month in range(n_month):
         label = calendar.label(first + month)
         season = SEASON * np.sin(2 * np.pi * (month / 12 - 0.25 * north))
-        rate = LEVEL / 12 * year * np.exp(season + RAIN * rain_of[month] + drift[month])
-        shown = np.where(inside, np.exp(0.5 * rain_of[month]), np.nan)
+        rain = _smooth(spec, seed, f"rain {month}", 1.2)  # beside its usual, in deviations
+        new = _smooth(spec, seed, f"drift {month}", 1.5)
+        drift = MEMORY * drift + np.sqrt(1 - MEMORY**2) * new if month else new
+        rate = LEVEL / 12 * year * np.exp(season + RAIN * rain + DRIFT * drift)
+        shown = np.where(inside, np.exp(0.5 * rain), np.nan)
         there = directory / LATER / label if month >= n_month - n_later else directory
         there.mkdir(parents=True, exist_ok=True)
-        write_raster(there / f"rain_{label}.tif", shown, SPEC.transform, WGS84, about)
+        write_raster(there / f"rain_{label}.tif", shown, spec.transform, WGS84, about)
         write_raster(
             directory / f"truth_{label}.tif",
             np.where(inside, rate, np.nan),
-            SPEC.transform,
+            spec.transform,
             WGS84,
             truth,
         )
@@ -108,7 +116,7 @@ def simulate_months(
     if n_later:
         _write_table(directory / LATER / CORRECTION / "cases.csv", tables.corrected)
     (directory / "truth_rate.tif").unlink()
-    config.write_text(_config(seed, n_month - n_later), encoding="utf-8")
+    config.write_text(_config(size, seed, n_month - n_later), encoding="utf-8")
     return config
 
 
@@ -144,27 +152,19 @@ def _write_table(path: Path, rows: Sequence[str]) -> None:
     path.write_text("\n".join(["area_id,month,cases", *rows]) + "\n", encoding="utf-8")
 
 
-def _anomalies(n_month: int, seed: int) -> list[Array]:
-    """Return the rain of each month beside its usual, in deviations."""
-    return [
-        fractal_noise(SPEC.shape, named_rng(seed, f"rain {month}"), hurst=1.2, longest=30)
-        for month in range(n_month)
-    ]
+def _smooth(spec: CountrySpec, seed: int, name: str, hurst: float) -> Array:
+    longest = 30 * spec.shape[0] / SPECS["small"].shape[0]
+    return fractal_noise(spec.shape, named_rng(seed, name), hurst=hurst, longest=longest)
 
 
-def _drift(n_month: int, seed: int) -> list[Array]:
-    """Return what wanders over the months, and is smooth in space."""
-    found: list[Array] = []
-    now = np.zeros(SPEC.shape)
-    for month in range(n_month):
-        new = fractal_noise(SPEC.shape, named_rng(seed, f"drift {month}"), hurst=1.5, longest=30)
-        now = MEMORY * now + np.sqrt(1 - MEMORY**2) * new if month else new
-        found.append(DRIFT * now)
-    return found
-
-
-def _config(seed: int, n_month: int) -> str:
-    covariates = "\n".join(f"  {name}: {{path: {name}.tif}}" for name in SPEC.covariates)
+def _config(size: str, seed: int, n_month: int) -> str:
+    covariates = "\n".join(
+        f"  {name}: {{path: {name}.tif, transform: {LAYERS[name].transform}}}"
+        if size != "small"
+        else f"  {name}: {{path: {name}.tif}}"
+        for name in SPECS[size].covariates
+    )
+    model = MODEL if size == "small" else ""
     windows = ', windows: "last 12"' if n_month >= 12 else ""
     return f"""\
 # A country counted month by month, simulated by `disagg demo --months`, seed {seed}.
@@ -177,6 +177,6 @@ covariates:
   rain:      {{path: "rain_{{period}}.tif"}}     # moves: one file a month
 grid:        {{like: population.tif}}
 time:        {{step: month}}                    # one model of all months
-{MODEL}output:      {{dir: out, rate_per: 1000, forecast: 3{windows}}}
+{model}output:      {{dir: out, rate_per: 1000, forecast: 3{windows}}}
 truth:       {{path: "truth_{{period}}.tif"}}    # cases per person and month, known as it is simulated
 """

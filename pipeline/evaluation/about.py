@@ -49,6 +49,9 @@ ABOUT_COUNTS = {
     "log_counts": "natural logarithms of counts plus one half",
     **_ABOUT_POINTS,
     "nll": "minus the log predictive density of a count, mean over areas, nats",
+    "n_suppressed": "counts that are known as an interval alone: `nll` and the gain have the log "
+    "probability of the interval, `coverage` and the transforms its two ends; errors, `crps` and "
+    "`closed` are of the other counts",
     "nll_moments": "the same for counts whose expectation has a gamma distribution with the "
     "mean and variance of the draws: not ruled by the one draw nearest to an outlying count",
     "coverage": "share of observations inside central predictive intervals, by the randomised "

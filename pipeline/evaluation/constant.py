@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from models.likelihoods.censored import censored, with_margin
 from models.likelihoods.constant import OneRate
 from models.likelihoods.labels import LabelRate
 from models.likelihoods.likelihood import Likelihood
 from pipeline.prediction.labels import LabelPredictions
-from pipeline.products.areas import AreaDraws
+from pipeline.products.areas import AreaDraws, observed_of
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,16 @@ class Areas:
     tested : (n_bag,) float64 array
         Numbers tested; NaN under a likelihood without trials.
     noise : (..., n_bag) float64 array
-        What the likelihood's ``bag_data`` returns.
+        What the likelihood's ``bag_data`` returns; with a last row of margins, where there are.
+    margin : (n_bag,) float64 array or None
+        Of suppressed counts: see :class:`models.core.block.BagBlock`.
     """
 
     y: np.ndarray
     people: np.ndarray
     tested: np.ndarray
     noise: np.ndarray
+    margin: np.ndarray | None = None
 
     @classmethod
     def of(cls, store: Any, likelihood: Likelihood) -> Areas:
@@ -51,7 +55,10 @@ class Areas:
                 if own.ndim > noise.ndim:
                     noise = np.ones((*own.shape[:-1], people.size))
                 noise[..., block.bag] = own
-        return cls(np.asarray(store.y, dtype=np.float64), people, tested, noise)
+        margin = store.margin
+        if margin is not None:
+            noise = with_margin(noise, margin)
+        return cls(np.asarray(store.y, dtype=np.float64), people, tested, noise, margin)
 
     @property
     def exposure(self) -> np.ndarray:
@@ -60,6 +67,7 @@ class Areas:
 
     def fit(self, likelihood: Likelihood, train: np.ndarray) -> OneRate:
         """Fit one rate to the areas where ``train`` (n_bag,) is true."""
+        likelihood = likelihood if self.margin is None else censored(likelihood)
         return likelihood.constant(self.y[train], self.exposure[train], self.noise[..., train])
 
 
@@ -98,11 +106,11 @@ def hold_out_constant(
         at, noise = exposure[held_out], areas.noise[..., held_out]
         rng = np.random.default_rng([seed, 3, number])
         expected, responses = one.draw(at, noise, n_draws, rng)
-        y = areas.y[held_out]
+        y, margin = areas.y[held_out], areas.margin
         parts.append(
             AreaDraws(
                 bag=np.flatnonzero(held_out),
-                y=y,
+                **observed_of(y, None if margin is None else margin[held_out]),
                 people=areas.people[held_out],
                 mean=one.mean(at),
                 expected=expected,

@@ -98,9 +98,12 @@ def tell_forecasts(scores: Mapping[str, Any]) -> list[str]:
 
 
 def _observed(store: SeriesStore, label: str) -> np.ndarray:
-    """Return the counts of a period by the number of their area, NaN where there is none."""
+    """Return the counts of a period by the number of their area.
+
+    NaN where there is none, or a suppressed one: it has no error.
+    """
     bags = store.at(label)
-    found: np.ndarray = np.where(bags.in_training, bags.y, np.nan)
+    found: np.ndarray = np.where(bags.in_training, bags.observed, np.nan)
     return found
 
 

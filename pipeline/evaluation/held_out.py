@@ -332,6 +332,6 @@ def pit_uniformity(draws: AreaDraws, seed: int) -> float:
     seed : int
         Of the randomisation.
     """
-    lower, upper = pit_bounds(draws.counts, draws.y)
+    lower, upper = pit_bounds(draws.counts, draws.least, draws.most)
     at = lower + (upper - lower) * np.random.default_rng([seed, 6]).random(lower.shape)
     return float(kstest(at, "uniform").pvalue)

@@ -73,6 +73,8 @@ def leave_areas_one_by_one(posterior: Posterior, seed: int) -> LeftOut:
         counts=counts,
         log_density=np.asarray(logsumexp(log_weight + found.log_lik, axis=0)),
         tested=found.tested,
+        least=found.least,
+        most=found.most,
         k=np.array([k for _, k in smoothed]),
     )
 
@@ -115,6 +117,8 @@ def leave_region_out(
         counts=counts,
         log_density=np.asarray(logsumexp(log_weight[:, None] + each, axis=0)),
         tested=found.tested[areas],
+        least=found.least[areas],
+        most=found.most[areas],
     ), k
 
 

@@ -47,17 +47,17 @@ def predictive_checks(areas: PosteriorDraws, *, counts: bool = True) -> dict[str
         Of each check ``observed``, ``interval`` (central 90 % of replicated data), ``p``
         (two-sided) and, where p < .05, ``sentence``; ``sentences``: all of them.
     """
-    y, made = areas.y, areas.counts
+    y, made = imputed(areas), areas.counts
     noise = made - areas.expected
     scale = np.sqrt((noise**2).mean(axis=0))
     known = scale > 0  # without people there is nothing to predict
-    seen = (y - areas.expected)[:, known] / scale[known]
+    seen = (y - areas.expected)[:, known] / scale[known]  # of each draw
     again = noise[:, known] / scale[known]
     found: dict[str, Check] = {}
     if counts:
-        found["zeros"] = compare((y == 0).mean(), (made == 0).mean(axis=1))
+        found["zeros"] = compare((y == 0).mean(axis=-1), (made == 0).mean(axis=1))
     found["dispersion"] = compare((seen**2).mean(axis=1), (again**2).mean(axis=1))
-    found["largest"] = compare(y.max(), made.max(axis=1))
+    found["largest"] = compare(y.max(axis=-1), made.max(axis=1))
     centres = areas.centre.T[known]
     if centres.shape[1] and centres.shape[0] >= LEAST_AREAS:
         near = neighbours(centres)
@@ -67,6 +67,24 @@ def predictive_checks(areas: PosteriorDraws, *, counts: bool = True) -> dict[str
             check["sentence"] = _sentence(name, check)
     said = [check["sentence"] for check in found.values() if "sentence" in check]
     return {**found, "sentences": said}
+
+
+def imputed(areas: PosteriorDraws) -> np.ndarray:
+    """Return the responses (n_bag,), or (n_draws, n_bag) where some are suppressed.
+
+    A suppressed count is each time one of those that the model makes inside its interval: left out,
+    it would leave the areas whose counts happen to be large.
+    """
+    hidden = areas.suppressed
+    if not hidden.any():
+        return areas.y
+    n_draws, rng = areas.counts.shape[0], np.random.default_rng([0, 8])
+    y = np.tile(areas.y, (n_draws, 1))
+    for k in np.flatnonzero(hidden):
+        made, low, high = areas.counts[:, k], areas.least[k], areas.most[k]
+        inside = made[(made >= low) & (made <= high)]
+        y[:, k] = rng.choice(inside, n_draws) if inside.size else 0.5 * (low + high)
+    return y
 
 
 def compare(observed: Any, replicated: np.ndarray) -> Check:

@@ -79,11 +79,18 @@ def _calibration(report: dict[str, Any]) -> list[Any]:
     return [calibration_table(found, empty), LIMIT, *said]
 
 
+def _suppressed(report: dict[str, Any]) -> str:
+    """Say how many counts are suppressed; empty where none is."""
+    n = report["in_sample"].get("n_suppressed", 0)
+    return f" ({n:,} counts suppressed: in log densities and coverage, in no error)" if n else ""
+
+
 def area_table(report: dict[str, Any]) -> Table:
     """Return the scores of areas: in sample, held out, and of a constant rate."""
     columns = _held_out_columns(report)
     table = text_table(
-        f"{report['name']}: {report['n_areas']} areas", *(heading for heading, _ in columns)
+        f"{report['name']}: {report['n_areas']} areas{_suppressed(report)}",
+        *(heading for heading, _ in columns),
     )
     for name, path in _LINES:
         if path[0] not in report["in_sample"]:  # of responses that are no counts

@@ -29,7 +29,9 @@ from models.likelihoods.negative_binomial import count_log_density
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
-def pit_bounds(draws: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def pit_bounds(
+    draws: np.ndarray, y: np.ndarray, most: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the interval of the probability integral transform of each observation.
 
     Parameters
@@ -38,6 +40,9 @@ def pit_bounds(draws: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray
         Draws of the predictive distribution of each observation.
     y : (n,) array
         Observations.
+    most : (n,) array, optional
+        Where an observation is only known to be from ``y`` to this: the interval of the transform
+        is that of all it may be, and the transform uniform still.
 
     Returns
     -------
@@ -47,7 +52,7 @@ def pit_bounds(draws: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """
     n_draws = draws.shape[0]
     below = (draws < y).sum(axis=0)
-    equal = (draws == y).sum(axis=0)
+    equal = ((draws >= y) & (draws <= (y if most is None else most))).sum(axis=0)
     return below / (n_draws + 1), (below + equal + 1) / (n_draws + 1)
 
 
@@ -135,6 +140,7 @@ def predictive_scores(
     draws: np.ndarray,
     log_density: np.ndarray,
     levels: Sequence[float] = LEVELS,
+    most: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Scores of predictive distributions given by draws of the counts.
 
@@ -148,6 +154,9 @@ def predictive_scores(
         Log predictive density of each observed count.
     levels : sequence of float
         Central levels of the intervals to score.
+    most : (n_bag,) array, optional
+        Where a count is suppressed, the largest that it may be, and ``y`` the smallest. It has a
+        density and a transform, but no CRPS, and no part in ``closed`` and ``score``.
 
     Returns
     -------
@@ -156,22 +165,27 @@ def predictive_scores(
         ``crps``, and ``intervals``: for each level ``coverage`` (randomised transform, averaged),
         ``closed`` (share inside the closed interval of draws), ``width`` and ``score``.
     """
-    lower, upper = pit_bounds(draws, y)
+    lower, upper = pit_bounds(draws, y, most)
+    known = np.ones(y.shape, bool) if most is None else most == y
     intervals = {}
     for level in levels:
         low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
         intervals[f"{level:g}"] = {
             "coverage": float(pit_coverage(lower, upper, level).mean()),
-            "closed": float(((low <= y) & (y <= high)).mean()),
+            "closed": _mean(((low <= y) & (y <= high))[known]),
             "width": float((high - low).mean()),
-            "score": float(interval_score(y, low, high, level).mean()),
+            "score": _mean(interval_score(y, low, high, level)[known]),
         }
     return {
         "nll": float(-np.mean(log_density)),
         "n_impossible": int(np.sum(~np.isfinite(log_density))),
-        "crps": float(crps(draws, y).mean()),
+        "crps": _mean(crps(draws[:, known], y[known])),
         "intervals": intervals,
     }
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if values.size else float("nan")
 
 
 def people_scores(
@@ -182,6 +196,7 @@ def people_scores(
     draws: np.ndarray,
     log_density: np.ndarray,
     levels: Sequence[float] = LEVELS,
+    most: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Scores in which each area counts by the people in it: what a person drawn at random gets.
 
@@ -199,6 +214,8 @@ def people_scores(
         Log predictive density of each observed count.
     levels : sequence of float
         Central levels of the intervals.
+    most : (n_bag,) array, optional
+        See :func:`predictive_scores`: suppressed counts have no part in ``rates``.
 
     Returns
     -------
@@ -209,16 +226,17 @@ def people_scores(
     """
     known = (people > 0) & (exposure > 0)
     weight = people[known]
+    seen = known if most is None else known & (most == y)
     moments = PairMoments()
-    moments.add(y[known] / exposure[known], mean[known] / exposure[known], weight)
-    lower, upper = pit_bounds(draws[:, known], y[known])
-    miss = np.abs(np.median(draws[:, known], axis=0) - y[known]) / exposure[known]
+    moments.add(y[seen] / exposure[seen], mean[seen] / exposure[seen], people[seen])
+    lower, upper = pit_bounds(draws[:, known], y[known], None if most is None else most[known])
+    miss = np.abs(np.median(draws[:, seen], axis=0) - y[seen]) / exposure[seen]
 
-    def average(values: np.ndarray) -> float:
-        return float(weight @ values / weight.sum()) if known.any() else float("nan")
+    def average(values: np.ndarray, by: np.ndarray = weight) -> float:
+        return float(by @ values / by.sum()) if by.size else float("nan")
 
     return {
-        "rates": {**moments.summary(), "mae": average(miss)},
+        "rates": {**moments.summary(), "mae": average(miss, people[seen])},
         "nll": average(-log_density[known]),
         "coverage": {f"{level:g}": average(pit_coverage(lower, upper, level)) for level in levels},
     }
@@ -249,9 +267,11 @@ def moment_log_density(y: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return count_log_density(y, mean, size)
 
 
-def pit_histogram(draws: np.ndarray, y: np.ndarray, n_bin: int = 10) -> list[float]:
+def pit_histogram(
+    draws: np.ndarray, y: np.ndarray, n_bin: int = 10, most: np.ndarray | None = None
+) -> list[float]:
     """Share of the observations in equal bins of the transform ([1]_, section 2), flat if right."""
-    lower, upper = pit_bounds(draws, y)
+    lower, upper = pit_bounds(draws, y, most)
     edges = np.linspace(0, 1, n_bin + 1)[:, None]
     cumulative = np.clip((edges - lower) / (upper - lower), 0, 1).mean(axis=1)
     return [float(share) for share in np.diff(cumulative)]

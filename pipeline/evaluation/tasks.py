@@ -339,26 +339,31 @@ def score(draws: AreaDraws, levels: list[float], *, counts: bool = True) -> Scor
 
     Scores that only counts have (the Poisson deviance, logarithms of counts, the density by
     moments) are left out of other responses; those that assume Poisson noise are left out of
-    positives among people tested as well.
+    positives among people tested as well. A suppressed count has the log probability of its
+    interval for a log density, and a transform; errors, CRPS and the like are of the others.
     """
-    points = point_scores(draws.y, draws.mean, draws.counts, draws.exposure, counts=counts)
-    moments = {"nll_moments": float(-moment_log_density(draws.y, draws.expected).mean())}
+    hidden = draws.suppressed
+    seen = draws.select(~hidden) if hidden.any() else draws
+    points = point_scores(seen.y, seen.mean, seen.counts, seen.exposure, counts=counts)
+    moments = {"nll_moments": float(-moment_log_density(seen.y, seen.expected).mean())}
     if np.isfinite(draws.tested).any():  # positives among the tested are no Poisson counts
         points.pop("poisson_deviance", None)
         moments = {}
     return {
         "n_areas": int(draws.y.shape[0]),
+        **({"n_suppressed": int(hidden.sum())} if hidden.any() else {}),
         **points,
-        **predictive_scores(draws.y, draws.counts, draws.log_density, levels),
+        **predictive_scores(draws.least, draws.counts, draws.log_density, levels, draws.most),
         "by_people": people_scores(
-            draws.y,
+            draws.least,
             draws.mean,
             draws.exposure,
             draws.people,
             draws.counts,
             draws.log_density,
             levels,
+            draws.most,
         ),
         **(moments if counts else {}),
-        "pit_histogram": pit_histogram(draws.counts, draws.y),
+        "pit_histogram": pit_histogram(draws.counts, draws.least, most=draws.most),
     }

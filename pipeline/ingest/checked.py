@@ -17,12 +17,15 @@ from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Task
 from pipeline.ingest.examine import Examined, examine
 from pipeline.ingest.inputs import Inputs, describe_inputs
+from pipeline.ingest.period_files import period_problems
 from pipeline.ingest.points import describe_points
 from pipeline.storage.location import Place
 from pipeline.store.aligned_grid import GridSummary
 
 #: Called with what ingest has opened and measured, before it raises problems; returns more of them.
 Look = Callable[[Inputs, Membership | None, GridSummary | None], Sequence[Problem]]
+#: Called with the same, the configuration and what was examined, while the aligned grid is there.
+Also = Callable[[Config, Inputs, Membership | None, GridSummary | None, Examined], object]
 #: The first part of ingest: configuration, directory, progress, and what to call.
 Prepare = Callable[[Config, Place, Progress, Look], tuple[Inputs, Any]]
 
@@ -62,7 +65,9 @@ class _TasksAlone:
         pass
 
 
-def checked(config: Config, prepare: Prepare, progress: Progress) -> Checked:
+def checked(
+    config: Config, prepare: Prepare, progress: Progress, also: Also | None = None
+) -> Checked:
     """Run the first part of ingest in a temporary directory and keep what it found."""
     examined: list[Examined] = []
     problems: list[Problem] = []
@@ -81,7 +86,9 @@ def checked(config: Config, prepare: Prepare, progress: Progress) -> Checked:
                         ids.extend(str(i) for i in inputs.areas[AREA_ID])
                     now = examine(local, inputs, members, written, whole_run=True)
                     examined.append(now.with_paths(paths))
-                    return [*now.problems, *_of_truth(local)]
+                    if also is not None:
+                        also(local, inputs, members, written, now)
+                    return [*now.problems, *_of_truth(local), *period_problems(local)]
 
                 inputs, bags = prepare(local, directory, _TasksAlone(progress), look)
                 found = describe_inputs(config, inputs)

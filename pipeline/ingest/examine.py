@@ -15,9 +15,11 @@ from geo.core.errors import InputError, Problem
 from geo.grids.grid import Tile
 from geo.grids.membership import Membership
 from geo.grids.overlaps import People
+from geo.sources.distance import DistanceSource
 from geo.sources.source import Source
 from geo.sources.zonal import exact_people
 from pipeline.config.schema import Config
+from pipeline.ingest.class_profile import ClassesProfile, profile_classes
 from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
@@ -58,6 +60,8 @@ from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
 from pipeline.store.level_areas import titles_of
 
+N_MADE = 100_000  # pixels of a distance, which takes a hundred times as long as to read it
+
 
 @dataclass(frozen=True)
 class Examined:
@@ -69,11 +73,15 @@ class Examined:
     suspicions : tuple of Suspicion
     problems : tuple of Problem
         The grave ones.
+    people, exposure : (n_area,) float64 array or None
+        Of each area: people, and what its count is a rate of.
     """
 
     profile: Profile
     suspicions: tuple[Suspicion, ...]
     problems: tuple[Problem, ...] = ()
+    people: np.ndarray | None = None
+    exposure: np.ndarray | None = None
 
     def with_paths(self, paths: Mapping[str, str]) -> Examined:
         """Copy; replace the paths that suspicions name."""
@@ -138,17 +146,21 @@ def examine(
     rasters, more = _rasters(
         config, inputs, shapes, float("nan") if people is None else float(people.sum()), surface
     )
+    classes: tuple[ClassesProfile, ...] = ()
+    if shapes is not None and not shapes.empty:
+        classes, of_classes = profile_classes(config, RasterSampler(shapes))
+        more += of_classes
     more += _coarse(config, inputs, members, people)
     below, name = _exposure(config, inputs, people, total)
-    counts = _counts(config, inputs, below)
-    if counts is not None and inputs.counts is not None:
-        more += count_suspicions(config, inputs.counts.set_axis(titles), people, counts)
+    counts, known = _counts(config, inputs, below), inputs.responses.known
+    if counts is not None and known is not None:
+        more += count_suspicions(config, known.set_axis(titles), people, counts)
         if people is not None and inputs.tested is not None and areas is not None:
             more += tested_suspicions(config, areas, inputs.tested, people)
         if areas is not None:
             if not any(each.code == "shares" for each in more):
-                more += fractions(config, areas, inputs.counts)
-            more += odd_counts(config, areas, inputs.counts, below)
+                more += fractions(config, areas, known)
+            more += odd_counts(config, areas, known, below)
     positive = None
     if config.response_kind.classes and inputs.counts is not None:
         positive = int(inputs.counts.sum()), len(inputs.counts)
@@ -166,12 +178,14 @@ def examine(
         positive=positive,
         periods=periods,
         rasters=rasters,
+        classes=classes,
     )
     kept = [each for each in found + more if not config.check.accepts(each.code, each.place)]
     if any(each.grave and each.code == "rate" for each in kept):  # it names the unit of people, too
         kept = [each for each in kept if each.code != "thousands"]
     lighter = tuple(each for each in kept if not each.grave)
-    return Examined(profile, lighter, tuple(each.problem() for each in kept if each.grave))
+    grave = tuple(each.problem() for each in kept if each.grave)
+    return Examined(profile, lighter, grave, people, below)
 
 
 def _lacks(members: Membership, exposure: GridExposure, written: GridSummary) -> list[str]:
@@ -225,10 +239,10 @@ def _rasters(
     found: list[Suspicion] = []
     if shapes is None or shapes.empty:
         return (), found
-    sampler = RasterSampler(shapes)
+    stored, made = RasterSampler(shapes), RasterSampler(shapes, N_MADE)
     for key, path, source in _sources(config, inputs):
         try:
-            sample = sampler.sample(source)
+            sample = (made if isinstance(source, DistanceSource) else stored).sample(source)
         except InputError:  # damaged: the aligned grid reports it
             continue
         profiles.append(profile_raster(key, source, sample))
@@ -248,7 +262,7 @@ def _sources(config: Config, inputs: Inputs) -> Iterable[tuple[str, str, Source]
     if inputs.population is not None and config.population is not None:
         yield "population", config.population.path, inputs.population.source
     for name, layer in inputs.covariates.items():
-        if config.covariates[name].table is None:
+        if config.covariates[name].kind != "table":
             yield f"covariates.{name}", config.covariates[name].path, layer.source
 
 
@@ -277,7 +291,8 @@ def _counts(config: Config, inputs: Inputs, below: np.ndarray | None) -> CountPr
     if inputs.counts is None or response.classes:
         return None
     usable = below if below is not None and np.nansum(below) > 0 else None
-    y = inputs.counts
+    y, margins = inputs.responses.known, inputs.margins
+    hidden = 0 if margins is None else int(((margins > 0) & inputs.counts.notna()).sum())
     if not response.adds_up and usable is not None:
         y = y * usable  # averages add up by their exposure
-    return profile_counts(y, usable, config.output.rate_per, config.period, inputs.tested)
+    return profile_counts(y, usable, config.output.rate_per, config.period, inputs.tested, hidden)

@@ -14,14 +14,17 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.core.errors import GridError, InputError, Problem
+from geo.core.errors import GridError, InputError, Problem, name_first
+from geo.core.suppressed import interval_text
 from geo.grids.grid import Bounds, Grid
 from geo.sources.between import BetweenSource
 from geo.sources.boundary import read_areas
+from geo.sources.distance import DistanceSource, read_features
 from geo.sources.raster_header import AS_IT_IS, BandChoice, RasterHeader, crs_text
 from geo.sources.registry import open_source
 from geo.sources.repair import Repairs
 from geo.sources.source import Source
+from pipeline.config.covariate_schema import Covariate
 from pipeline.config.input_schema import Population
 from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.schema import Config
@@ -68,6 +71,8 @@ class Inputs:
         Numbers tested by area, if the configuration names their column.
     weights : Series or None
         Exposures by area, if the configuration names their column.
+    margins : Series or None
+        Half of the width of counts that are intervals: see :class:`Columns`.
     opened : tuple of Source
         All rasters that could be opened, misplaced ones included.
     repairs : Repairs
@@ -85,9 +90,15 @@ class Inputs:
     population: Layer | None
     tested: pd.Series | None = None
     weights: pd.Series | None = None
+    margins: pd.Series | None = None
     opened: tuple[Source, ...] = ()
     repairs: Repairs = field(default_factory=Repairs)
     levels: dict[str, gpd.GeoDataFrame] = field(default_factory=dict)
+
+    @property
+    def responses(self) -> Columns:
+        """The columns of the responses."""
+        return Columns(self.counts, self.tested, self.weights, self.margins)
 
 
 def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
@@ -128,7 +139,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     grid = _grid(config, extent, problems)
     is_run_grid = grid is not None
     if areas is not None and grid is not None and extent is not None:
-        covariates = with_tables(config, [*config.covariates], grid, areas, covariates, problems)
+        covariates = on_grid(config, [*config.covariates], grid, areas, covariates, problems)
     if grid is None:
         layers = [*([population] if population else []), *covariates.values()]
         grid = _substitute_grid([layer.source for layer in layers], extent)
@@ -142,21 +153,22 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         population,
         given.tested,
         given.weights,
+        given.margins,
         opened,
         repairs,
         levels,
     )
 
 
-def with_tables(
+def on_grid(
     config: Config,
     names: Sequence[str],
     grid: Grid,
-    areas: gpd.GeoDataFrame | AreaTables,
+    areas: gpd.GeoDataFrame | AreaTables | None,
     opened: Mapping[str, Layer],
     problems: list[Problem],
 ) -> dict[str, Layer]:
-    """Return covariates with those that are tables of areas among them, in their order.
+    """Return covariates with those that are made on the grid among them, in their order.
 
     Parameters
     ----------
@@ -165,20 +177,34 @@ def with_tables(
         The covariates wanted.
     grid : Grid
         Of the run.
-    areas : GeoDataFrame or AreaTables
+    areas : GeoDataFrame, AreaTables or None
+        Without them tables of areas are left out; distances are not.
     opened : mapping of str to Layer
         Those that are rasters.
     problems : list of Problem
         Appended to.
     """
-    tables = areas if isinstance(areas, AreaTables) else AreaTables(areas)
+    tables = AreaTables(areas) if isinstance(areas, gpd.GeoDataFrame) else areas
     found = dict(opened)
     for name, spec in config.covariates.items():
-        if name in names and spec.table is not None:
+        layer = None
+        if name in names and spec.kind == "table" and tables is not None:
             layer = tables.layer(config, name, grid, problems)
-            if layer is not None:
-                found[name] = layer
+        elif name in names and spec.kind == "distance":
+            layer = _distance(name, spec, grid, problems)
+        if layer is not None:
+            found[name] = layer
     return {name: found[name] for name in config.covariates if name in found}
+
+
+def _distance(name: str, spec: Covariate, grid: Grid, problems: list[Problem]) -> Layer | None:
+    place = f"covariates.{name} ({spec.path})"
+    try:
+        source = DistanceSource(spec.path, grid, read_features(spec.path, spec.layer, spec.where))
+    except InputError as error:
+        problems.extend(replace(each, place=place) for each in error.problems)
+        return None
+    return Layer(place, source, "nearest", spec.transform)
 
 
 def open_layers(
@@ -186,7 +212,7 @@ def open_layers(
 ) -> tuple[dict[str, Layer], Layer | None]:
     """Open covariates by their names, and the population if it is named ``population``.
 
-    Covariates that are tables are left out: see :func:`with_tables`.
+    Those that are made on the grid are left out: see :func:`on_grid`.
 
     Parameters
     ----------
@@ -198,7 +224,7 @@ def open_layers(
     covariates = {}
     for name, covariate in config.covariates.items():
         place = f"covariates.{name}"
-        if name not in names or covariate.table is not None:
+        if name not in names or covariate.kind in ("table", "distance"):
             continue
         source = open_source(covariate.path, place, problems, covariate.choice, covariate.header)
         if source is not None:
@@ -361,7 +387,8 @@ def _declared(config: Config, path: str) -> tuple[BandChoice, RasterHeader]:
     same = [key for key in keys if key.path == path]
     header = next((key.header for key in same if key.header.crs is not None), AS_IT_IS)
     # All bands of a file have its grid.
-    return (same[0].choice if same else BandChoice(1)), header
+    choice = same[0].choice if same else BandChoice(1)
+    return replace(choice, share=None, terrain=None), header
 
 
 def _grid_over_areas(
@@ -419,7 +446,10 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
         found["period"] = config.period
     response = config.response_kind
     if y is not None:
-        found[config.model.responses] = response.described(y)
+        known = inputs.responses.known
+        found[config.model.responses] = response.described(y if known is None else known)
+        if inputs.margins is not None:
+            found[config.model.responses] += f"; {suppressed_text(y, inputs.margins)}"
     if inputs.weights is not None:
         total = f"{inputs.weights.sum():,.6g} {response.weight_unit} in all"
         found[f"{config.model.responses}.weight"] = total
@@ -431,6 +461,20 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
     for name, layer in inputs.covariates.items():
         found[f"covariates.{name}"] = _describe_raster(layer.source)
     return found
+
+
+def suppressed_text(y: pd.Series, margins: pd.Series) -> str:
+    """Say how many counts are suppressed, and between what they are.
+
+    Parameters
+    ----------
+    y, margins : (n_area,) Series
+        Of :class:`Columns`.
+    """
+    some = (margins > 0) & y.notna()
+    ends = sorted(set(zip((y - margins)[some], (y + margins)[some], strict=True)))
+    named = name_first([interval_text(*each) for each in ends], N_NAMED)
+    return f"{int(some.sum()):,} of them suppressed ({named})"
 
 
 def _describe_raster(source: Source) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipeline.config.covariate_schema import KINDS
 from pipeline.config.schema import Config
 
 
@@ -19,6 +20,6 @@ def layers_of(config: Config) -> dict[str, Any]:
 
 
 def described_of(section: Any) -> dict[str, Any]:
-    """Return what a section says of its file: all but the path."""
-    found: dict[str, Any] = section.model_dump(mode="json", exclude={"path", "table"})
-    return found
+    """Return what a section says of its file: all but the path, and what kind of file it is."""
+    found: dict[str, Any] = section.model_dump(mode="json", exclude={*KINDS})
+    return {**found, "kind": getattr(section, "kind", "path")}

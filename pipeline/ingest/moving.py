@@ -15,7 +15,7 @@ from geo.core.errors import InputError, Problem
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.core.progress import Progress
-from pipeline.ingest.inputs import open_layers, with_tables
+from pipeline.ingest.inputs import on_grid, open_layers
 from pipeline.ingest.season_means import SeasonMeans
 from pipeline.ingest.table_layers import AreaTables, own_values, put_own
 from pipeline.storage.local_commit import is_current, staged
@@ -85,8 +85,8 @@ def write_moving(
     covariates, population = open_layers(own, wanted, problems)
     grid = store.grid
     own_of: dict[int, np.ndarray] = {}
-    if tables is not None and grid is not None:
-        covariates = with_tables(own, wanted, grid, tables, covariates, problems)
+    if grid is not None:
+        covariates = on_grid(own, wanted, grid, tables, covariates, problems)
     if partly is not None and grid is not None and not problems:
         means = SeasonMeans(context, store, partly.like, tables)
         covariates = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import geopandas as gpd
 import numpy as np
 import pandas as pd
@@ -28,6 +30,64 @@ FRACTIONS = 0.5  # share of the counts; if more have decimals, they are modelled
 FEW = 0.05  # share of the areas; more of them are how the counts are
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Areas beside what their neighbours tell.
+
+    Attributes
+    ----------
+    known : (n,) int64 array
+        Rows of the areas with a value and an exposure.
+    value, expected : (n,) float64 arrays
+        Of each: its total, and what the median rate of its nearest areas makes of its exposure.
+    distance : (n,) float64 array
+        Of the rate from that median: of its logarithm for counts.
+    spread : float
+        Standard deviation of the distances, by their median absolute deviation.
+    """
+
+    known: np.ndarray
+    value: np.ndarray
+    expected: np.ndarray
+    distance: np.ndarray
+    spread: float
+
+    def odd(self) -> np.ndarray:
+        """Return which rates are far from those around, (n,) bool: more than `SPREAD` spreads."""
+        return np.abs(self.distance) > SPREAD * self.spread
+
+
+def beside_neighbours(
+    areas: gpd.GeoDataFrame, y: np.ndarray, exposure: np.ndarray, *, counts: bool = True
+) -> Beside | None:
+    """Compare the rate of each area with the median of the nearest; None of few areas.
+
+    Parameters
+    ----------
+    areas : GeoDataFrame
+    y : (n_area,) float64 array
+        Totals, NaN where missing.
+    exposure : (n_area,) float64 array
+        What they are rates of; NaN or 0 where unknown.
+    counts : bool, optional
+        Rates of counts are compared by their logarithms.
+    """
+    known = np.isfinite(y) & (exposure > 0) & measurable(areas)
+    if counts:
+        known &= y >= 0  # those below zero are refused elsewhere
+    at = np.flatnonzero(known)
+    if at.size < N_AREA:
+        return None
+    value, below = y[at], exposure[at]
+    # Half a case more: a count of 0 has a logarithm, and is as far off as it can tell.
+    level = np.log((value + 0.5) / below) if counts else value / below
+    around = _around(areas.iloc[at], level)
+    expected = (np.exp(around) if counts else around) * below
+    distance = level - around
+    spread = float(median_abs_deviation(distance, scale="normal"))
+    return Beside(at, value, expected, distance, spread)
+
+
 def odd_counts(
     config: Config, areas: gpd.GeoDataFrame, y: pd.Series, exposure: np.ndarray | None
 ) -> list[Suspicion]:
@@ -47,18 +107,12 @@ def odd_counts(
     """
     if not config.response_kind.countable or exposure is None:
         return []
-    count = y.to_numpy(np.float64)
-    # Counts below zero are refused elsewhere.
-    known = np.flatnonzero(np.isfinite(count) & (count >= 0) & (exposure > 0) & measurable(areas))
-    if known.size < N_AREA:
+    found = beside_neighbours(areas, y.to_numpy(np.float64), exposure)
+    if found is None:
         return []
-    # Half a case more: a count of 0 has a logarithm, and is as far off as it can tell.
-    level = np.log((count[known] + 0.5) / exposure[known])
-    distance = level - _around(areas.iloc[known], level)
-    expected = np.exp(level - distance) * exposure[known]
-    spread = float(median_abs_deviation(distance, scale="normal"))
-    far = np.abs(distance) > max(np.log(FAR), SPREAD * spread)
-    far &= np.maximum(count[known], expected) >= LARGE
+    known, count, expected = found.known, found.value, found.expected
+    far = np.abs(found.distance) > max(np.log(FAR), SPREAD * found.spread)
+    far &= np.maximum(count, expected) >= LARGE
     if not 0 < far.sum() <= max(1.0, FEW * known.size):
         return []
     spec = config.response
@@ -69,10 +123,10 @@ def odd_counts(
     )  # fmt: skip
     titles = titles_of(areas, config.areas.name)[known[far]]
     each = [
-        f"{where.get(area, 'row ?')} ({title}: {count[k]:,.10g}, by the areas around it about "
+        f"{where.get(area, 'row ?')} ({title}: {n:,.10g}, by the areas around it about "
         f"{_short(of)})"
-        for area, title, k, of in zip(
-            y.index[known[far]], titles, known[far], expected[far], strict=True
+        for area, title, n, of in zip(
+            y.index[known[far]], titles, count[far], expected[far], strict=True
         )
     ]
     place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"

@@ -16,6 +16,7 @@ from geo.grids.grid import Grid
 from geo.grids.membership import Membership, membership
 from geo.grids.reproject import reproject
 from geo.sources.source import Source
+from geo.tables.registry import tables_kept
 from pipeline.cluster.local import n_thread
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress
@@ -70,6 +71,7 @@ def _n_read(source: Source, extent: Extent) -> float:
     return n_row * n_col * (extent.read_share(source) if source.north_up else 1.0)
 
 
+@tables_kept()  # counts are read, examined, and searched for the lines of suspicions
 def prepare(
     config: Config, grid_path: Place, progress: Progress, look: Look, adapt: Adapt | None = None
 ) -> tuple[Inputs, Bags]:
@@ -130,7 +132,7 @@ def prepare(
         inputs.grid,
         layers,
         written,
-        inputs.counts,
+        inputs.responses.known,
         bags.left_out,
         noun=config.response_kind.area_total,  # averages are stored as totals
         workers=n_thread(config),
@@ -261,6 +263,9 @@ def write_store(
                 y=y,
                 training=np.isfinite(y),
                 exposure=weights,
+                margin=None
+                if inputs.margins is None
+                else inputs.margins.to_numpy(np.float64)[bags.area],
                 averaged=not words.adds_up,
                 period=config.period or "",
                 trials=None
@@ -285,6 +290,12 @@ def write_store(
             workers=n_thread(config),
             advance=task.advance,
         )
+
+
+def suppressed_summary(store: BagStore) -> dict[str, int]:
+    """Return how many counts of a store are suppressed; nothing where none is."""
+    n = int(np.isnan(store.observed[store.in_training]).sum())
+    return {"n_suppressed": n} if n else {}
 
 
 def summary_of(everything: BagStore, config: Config, progress: Progress) -> dict[str, Any]:
@@ -323,7 +334,8 @@ def summary_of(everything: BagStore, config: Config, progress: Progress) -> dict
         "n_blocks": store.n_block,
         "covariates": list(store.covariates),
         "exposure_total": float(store.bag_weight.sum()),
-        "cases_total": float(store.y.sum()),
+        "cases_total": float(np.nansum(store.observed)),
+        **suppressed_summary(store),
         "left_out": left,
         "balance": balance,
         **summarise(everything, progress),

@@ -12,16 +12,18 @@ import pandas as pd
 import shapely
 import zarr
 
-from geo.core.columns import AREA_ID, id_text, paired
+from geo.core.columns import AREA_ID, id_text, is_missing, paired
 from geo.core.errors import InputError
 from geo.core.period_text import natural_key, read_periods
 from geo.grids.grid import Grid
 from geo.grids.membership import Membership
 from geo.sources.raster_header import crs_text
 from geo.sources.source import Source
+from geo.tables.crosswalk import read_crosswalk
 from geo.tables.registry import read_table
 from pipeline.config.periods import MARK, period_files
 from pipeline.config.schema import Config
+from pipeline.ingest.class_profile import ClassesProfile
 from pipeline.ingest.raster_sample import RasterSample
 from pipeline.storage.location import Place, is_remote
 from pipeline.storage.object_commit import zarr_at
@@ -79,12 +81,15 @@ class CountProfile:
     n_area : int
         Areas with a count.
     total : float
+        Of the counts that are not suppressed.
     tested : float or None
         Numbers tested, in all.
     rate : float or None
         Of all areas, per ``rate_per`` of the exposure; None if the exposure is unknown.
     rates : Extremes or None
         Of single areas.
+    suppressed : int
+        Counts that are known as an interval alone, such as <5; they are in no sum.
     """
 
     period: str | None
@@ -93,6 +98,7 @@ class CountProfile:
     tested: float | None = None
     rate: float | None = None
     rates: Extremes | None = None
+    suppressed: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,8 @@ class Profile:
         Every period of a time series, the earliest first.
     rasters : tuple of RasterProfile
         Population and covariates.
+    classes : tuple of ClassesProfile
+        Of each raster of classes.
     """
 
     areas: AreaProfile | None
@@ -142,6 +150,7 @@ class Profile:
     positive: tuple[int, int] | None
     periods: tuple[CountProfile, ...]
     rasters: tuple[RasterProfile, ...]
+    classes: tuple[ClassesProfile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -227,6 +236,7 @@ def profile_counts(
     rate_per: float,
     period: str | None,
     tested: pd.Series | None = None,
+    suppressed: int = 0,
 ) -> CountProfile:
     """Describe the counts of a period.
 
@@ -239,6 +249,8 @@ def profile_counts(
     rate_per : float
     period : str or None
     tested : Series, optional
+    suppressed : int
+        Counts that are missing in ``y`` because an interval alone is known.
     """
     values = y.to_numpy(np.float64)
     known = np.isfinite(values)
@@ -249,7 +261,7 @@ def profile_counts(
         rate = rate_per * total / below if below > 0 else None
         rates = Extremes.of(rates_of(values, exposure, rate_per), y.index.to_numpy())
     n_tested = None if tested is None else float(tested.sum())
-    return CountProfile(period, int(known.sum()), total, n_tested, rate, rates)
+    return CountProfile(period, int(known.sum()), total, n_tested, rate, rates, suppressed)
 
 
 def profile_periods(
@@ -260,21 +272,44 @@ def profile_periods(
     Tables that cannot be read are left out: the period of the run reports its own problems.
     """
     spec = config.counts
-    if spec is None or spec.path is None or config.period is None:
-        return ()
-    if spec.tested is not None or spec.weight is not None:
+    if spec is not None and (spec.tested is not None or spec.weight is not None):
         exposure = None  # of each period its own
+    return tuple(
+        profile_counts(y, exposure, config.output.rate_per, period, suppressed=hidden)
+        for period, (y, hidden) in counts_of_periods(config, ids).items()
+    )
+
+
+def counts_of_periods(config: Config, ids: np.ndarray) -> dict[str, tuple[pd.Series, int]]:
+    """Return the counts of each period by area, and how many are suppressed; the earliest first.
+
+    Counts are NaN where missing or suppressed.
+
+    Empty for a map of one period, and for a table that cannot be read.
+    """
+    spec = config.counts
+    if spec is None or spec.path is None or config.period is None:
+        return {}
     found = {}
     for period, table in _period_tables(config).items():
         if spec.value not in table.columns or spec.id not in table.columns:
             continue
         texts = id_text(table[spec.id])
+        if spec.crosswalk is not None:
+            walk = read_crosswalk(spec.crosswalk, "counts.crosswalk", set(ids), [])
+            above = id_text(table[spec.parent]) if spec.parent in table else None
+            texts = texts if walk is None else walk.of(texts, above)
         texts = paired(texts, set(ids)) if spec.spelling.loose else texts
-        numbers = [spec.spelling.number_or_nan(value) for value in table[spec.value]]
+        cells = [v for v in table[spec.value] if isinstance(v, str) and not is_missing(v)]
+        cells = [v.strip() for v in cells if spec.suppression.interval(v) is None]
+        spelling = spec.spelling.detected(cells)
+        numbers = [spelling.number_or_nan(value) for value in table[spec.value]]
         y = pd.Series(numbers, index=texts.to_numpy(), dtype=np.float64)
-        y = y[y.index.notna() & ~y.index.duplicated()].reindex(ids)
-        found[period] = profile_counts(y, exposure, config.output.rate_per, period)
-    return tuple(found[period] for period in sorted(found, key=natural_key))
+        once = y.index.notna() & ~y.index.duplicated()
+        own = table[spec.value][once & texts.isin(set(ids)).to_numpy()]
+        hidden = sum(spec.suppression.interval(value) is not None for value in own)
+        found[period] = y[once].reindex(ids), hidden
+    return {period: found[period] for period in sorted(found, key=natural_key)}
 
 
 def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:
@@ -283,8 +318,7 @@ def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:
     if spec is None or spec.path is None or is_remote(spec.path):
         return {}
     read: dict[str, Any] = {
-        "sheet": spec.sheet, "layer": spec.layer, "encoding": spec.encoding,
-        "wide": spec.spelling.wide, "dayfirst": spec.dayfirst,
+        "sheet": spec.sheet, "layer": spec.layer, **spec.spelling.layout,
     }  # fmt: skip
     try:
         if spec.period is not None:

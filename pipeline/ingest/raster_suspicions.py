@@ -31,7 +31,7 @@ MISSING_INDEX = -3000.0  # of MODIS and VIIRS vegetation indices, which are stor
 
 _INDEX = re.compile(r"(?<![a-z])(ndvi|evi2?|savi|msavi|fapar|fpar|albedo)(?![a-z])|m[oy]d13|vnp13")
 _TEMPERATURE = re.compile(r"(?<![a-z])(lst|temp(erature)?|tmp|tmean|tmin|tmax|tavg|tas)(?![a-z])")
-_DENSITY = re.compile(
+DENSITY = re.compile(
     r"densit|per[ _]?(km2|sq|square)|/ ?(km2|km\^2|km²|sq|ha)(?![a-z])|km-2|km\^-2"
     r"|(?<![a-z])(popd|pd)(?![a-z])"
 )
@@ -144,7 +144,7 @@ def population_suspicions(
     about = source.describe()
     words = _words("population", path, about)
     found = []
-    says_density, says_amount = _DENSITY.search(words), _AMOUNT.search(words)
+    says_density, says_amount = DENSITY.search(words), _AMOUNT.search(words)
     if says_density and not density:
         text = f"is read as people per pixel, but its name or unit says {says_density[0]!r}"
         remedy = "if it is people per km2, set population.density: true"

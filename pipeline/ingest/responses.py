@@ -9,8 +9,9 @@ import geopandas as gpd
 import pandas as pd
 
 from geo.core.errors import Problem, name_first
+from geo.core.suppressed import Suppression
 from geo.sources.repair import Repairs
-from geo.tables.counts import locate_counts, read_counts, read_labels
+from geo.tables.counts import locate_counts, read_counts, read_labels, read_margins
 from pipeline.config.schema import Config
 from pipeline.ingest.without_counts import check_merged, own_file
 from pipeline.responses.table import Columns
@@ -67,7 +68,15 @@ class ResponseReader:
 
     def numbers(self, column: str, **options: Any) -> pd.Series | None:
         """See :class:`Table`."""
-        return self._read(read_counts, column, row_filter=period_filter(self.config), **options)
+        row_filter = period_filter(self.config)
+        if options.get("whole"):
+            options["suppression"] = suppression_of(self.config)
+        return self._read(read_counts, column, row_filter=row_filter, **options)
+
+    def margins(self, column: str) -> pd.Series | None:
+        """See :class:`Table`."""
+        row_filter, suppression = period_filter(self.config), suppression_of(self.config)
+        return self._read(read_margins, column, row_filter=row_filter, suppression=suppression)
 
     def labels(self, column: str) -> pd.Series | None:
         """See :class:`Table`."""
@@ -98,6 +107,11 @@ def period_filter(config: Config) -> tuple[str, str] | None:
     if column is None or config.period is None:
         return None
     return column, config.period if config.series is None else config.series.text(config.period)
+
+
+def suppression_of(config: Config) -> Suppression:
+    """Return how the table of a configuration suppresses small counts."""
+    return Suppression() if config.counts is None else config.counts.suppression
 
 
 def place_of(config: Config, areas: gpd.GeoDataFrame, name: str, chosen: pd.Series) -> str:

@@ -130,7 +130,8 @@ def select_pixels(
     n_area = members.n_bag
     size = members.total(keep).astype(np.int64)
     ids = areas[AREA_ID]
-    y = None if inputs.counts is None else inputs.counts.to_numpy(np.float64)
+    least = inputs.responses.least  # a suppressed count may be none
+    y = None if least is None else least.to_numpy(np.float64)
     # An area without people and cases is left out; it is no problem.
     on_grid = np.diff(members.offsets) > 0
     inhabited = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0

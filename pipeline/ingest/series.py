@@ -20,6 +20,7 @@ from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
 from geo.tables.registry import tables_kept
 from pipeline.config.context import StageContext
+from pipeline.config.covariate_schema import KINDS
 from pipeline.config.schema import Config, later_key, path_key
 from pipeline.config.years import told_people
 from pipeline.core.progress import Progress
@@ -184,7 +185,8 @@ def moving_prints(
 
 
 def _files(given: Mapping[str, str]) -> set[str]:
-    return {key for key in given if key.endswith((".path", ".table")) or key == "grid.like"}
+    kinds = tuple(f".{kind}" for kind in KINDS)
+    return {key for key in given if key.endswith(kinds) or key == "grid.like"}
 
 
 def _has_tables(config: Config) -> bool:
@@ -220,12 +222,14 @@ def _standing(config: Config, inputs: Inputs, problems: list[Problem]) -> Inputs
     counts = inputs.counts
     if counts is not None and inputs.areas is not None:
         each = _each_period(config, inputs.areas, problems)
-        found = [own.counts for own in each.values() if own.counts is not None]
+        found = [own.least for own in each.values() if own.least is not None]
         if found:
             table = pd.concat(found, axis=1)
             counts = table.sum(axis=1, min_count=1)
     covariates = {name: each for name, each in inputs.covariates.items() if name not in moving}
-    return replace(inputs, covariates=covariates, counts=counts, tested=None, weights=None)
+    return replace(inputs, covariates=covariates, counts=counts, tested=None, weights=None,
+        margins=None,
+    )  # fmt: skip
 
 
 def _each_period(
@@ -295,7 +299,8 @@ def read_all(
             progress.log(f"ingest: {label}: left out areas that nobody counts in: {named}")
         value = np.where(exposed, value, np.nan)
         tested = None if columns.tested is None else columns.tested.to_numpy(np.float64)[order]
-        found = Responses(value, np.isfinite(value), tested, weight)
+        margin = None if columns.margins is None else columns.margins.to_numpy(np.float64)[order]
+        found = Responses(value, np.isfinite(value), tested, weight, margin)
         frames.append(found.frame(store.ids, label))
     if not any(frame["training"].any() for frame in frames):
         where = f"counts ({config.response.path})"

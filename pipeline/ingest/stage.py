@@ -13,7 +13,7 @@ from geo.core.errors import Problem
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
-from pipeline.ingest.checked import Checked, checked, suspicions_logged
+from pipeline.ingest.checked import Also, Checked, checked, suspicions_logged
 from pipeline.ingest.points import write_points
 from pipeline.ingest.prepare import prepare, summary_of, write_store
 from pipeline.ingest.series import ingest_series
@@ -65,6 +65,11 @@ def check(config: Config) -> list[Problem]:
     return check_inputs(config).problems
 
 
-def check_inputs(config: Config, progress: Progress | None = None) -> Checked:
-    """Check and profile the inputs: runs the first part of ingest in a temporary directory."""
-    return checked(config, prepare, progress or Silent())
+def check_inputs(
+    config: Config, progress: Progress | None = None, also: Also | None = None
+) -> Checked:
+    """Check and profile the inputs: runs the first part of ingest in a temporary directory.
+
+    ``also`` is called while that directory is there.
+    """
+    return checked(config, prepare, progress or Silent(), also)

@@ -9,7 +9,6 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 import shapely
-from scipy.stats import spearmanr
 
 from geo.core.errors import name_first
 from geo.grids.overlaps import People, name_overlaps
@@ -131,6 +130,8 @@ def _grows(y: np.ndarray, people: np.ndarray | None) -> bool:
     """Return whether counts grow with the people, or this cannot be told."""
     if people is None or y.size < N_MANY or np.ptp(people) == 0 or np.ptp(y) == 0:
         return True
+    from scipy.stats import spearmanr  # starts slowly
+
     return bool(spearmanr(y, people).statistic > 0.2)
 
 

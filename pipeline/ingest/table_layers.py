@@ -18,7 +18,7 @@ from geo.grids.reproject import reproject
 from geo.sources.align import TRANSFORMS
 from geo.sources.area_source import AreaSource
 from geo.tables.area_values import ID, PERIOD, ROW, VALUE, read_area_values
-from pipeline.config.input_schema import Covariate
+from pipeline.config.covariate_schema import Covariate
 from pipeline.config.schema import Config
 from pipeline.ingest.extent import measurable
 from pipeline.store.aligned_grid import Layer

@@ -27,7 +27,7 @@ from pipeline.config.input_schema import Areas
 from pipeline.config.level_schema import LevelAreas
 from pipeline.config.schema import Config
 from pipeline.ingest.raster_suspicions import Suspicion
-from pipeline.ingest.responses import period_filter, place_of
+from pipeline.ingest.responses import period_filter, place_of, suppression_of
 from pipeline.ingest.without_counts import own_file
 from pipeline.store.level_areas import titles_of
 
@@ -50,10 +50,7 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     table = None
     if spec.path is not None:
         try:
-            table, rows = read_table(
-                spec.path, "", encoding=spec.encoding, wide=spec.spelling.wide,
-                dayfirst=spec.spelling.dayfirst, **part,
-            )  # fmt: skip
+            table, rows = read_table(spec.path, "", **spec.spelling.layout, **part)
         except InputError:
             return found
         if len(table) > MOST_ROWS:  # no table of areas: what is wrong with it is a problem
@@ -61,7 +58,8 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     for column in filter(None, (spec.value, getattr(spec, "tested", None))):
         words = words_for_missing(
             None if own else spec.path, areas, spec.id or config.areas.id, column,
-            period_filter(config), spelling=spec.spelling, **part,
+            period_filter(config), spelling=spec.spelling, suppression=suppression_of(config),
+            **part,
         )  # fmt: skip
         if words:
             each = [_ID.sub(lambda m: titles.get(m[0], m[0]), text) for text in words]
@@ -77,7 +75,7 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
         text = f"is not UTF-8 text; it is read as {WINDOWS}, which makes {cell}"
         remedy = f"if that is right, set {config.model.responses}.encoding: {WINDOWS}, else another"
         found.append(Suspicion("encoding", place, text, remedy))
-    if spec.id not in table.columns or spec.match != "exact":
+    if spec.id not in table.columns or spec.match != "exact" or spec.crosswalk is not None:
         return found
     given, known = set(id_text(table[spec.id]).dropna()), set(areas[AREA_ID].dropna())
     unknown = {text for text in given - known if len(text) <= MOST_CHARACTERS}

@@ -12,8 +12,10 @@ from scipy.stats import rankdata
 from geo.core.errors import name_first
 from pipeline.levels.area_sums import LevelDraws
 from pipeline.products.level_columns import threshold_columns
+from pipeline.products.suppressed import LOWER
 from pipeline.store.level_areas import INSIDE, Level, Overlaps
 
+SUPPRESSED = "suppressed"
 N_NAMED = 3  # training areas that say why a total is unknown
 RANKED = 0.5  # share of the people of an area on the map from which it has a rank
 
@@ -49,6 +51,7 @@ class Observed:
 
         cases = column("observed")
         why = np.where(np.isfinite(cases), "", "no count was given").astype(object)
+        why[np.isfinite(column(LOWER))] = SUPPRESSED
         return cls(cases, column("tested"), why, "tested" in table)
 
     def totals(
@@ -72,9 +75,14 @@ class Observed:
         why = np.full(len(level), "", object)
         for k in np.flatnonzero(~np.isfinite(cases)):
             here = overlaps.coarse == k
+            missing = here & ~np.isfinite(self.cases[overlaps.fine])
+            hidden = np.zeros(missing.shape, bool)
+            if self.why is not None:
+                hidden = missing & (self.why[overlaps.fine] == SUPPRESSED)
             for what, some in (
                 ("in part only: ", overlaps.fine[here & ~overlaps.inside]),
-                ("no count: ", overlaps.fine[here & ~np.isfinite(self.cases[overlaps.fine])]),
+                ("no count: ", overlaps.fine[missing & ~hidden]),
+                (f"{SUPPRESSED}: ", overlaps.fine[hidden]),
             ):
                 if some.size:
                     why[k] = what + name_first([str(names[n]) for n in some], N_NAMED)

@@ -49,3 +49,18 @@ def column_aliases(config: Config, columns: list[str]) -> dict[str, str]:
     response = config.response_kind
     texts = response.area_columns
     return {name: response.fill(texts[name]) for name in columns if name in texts}
+
+
+def column_units(config: Config) -> dict[str, str]:
+    """Return the units of the columns of ``areas.csv`` and of the file of draws."""
+    response = config.response_kind
+    fitted = ("observed", "fitted", "fitted_sd", "fitted_lower", "fitted_upper")
+    totals = (*fitted, "count_lower", "count_upper", "expected", "count")
+    rates = ("observed_rate", "fitted_rate", "fitted_rate_lower", "fitted_rate_upper")
+    return {
+        **dict.fromkeys(totals, response.fill("{total}")),
+        **dict.fromkeys(rates, response.fill("{rate_unit}")),
+        "people": response.fill("{weight_unit}"),
+        "tested": "people",
+        "residual": "1",
+    }

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
@@ -17,7 +16,7 @@ from geo.grids.grid import Grid
 from pipeline.products.product_types import Layer
 from pipeline.products.tile_pass import Consumer
 from pipeline.products.tile_pixels import TilePixels
-from pipeline.store.labels import grid_coordinates, label_group
+from pipeline.store.labels import Coordinate, grid_coordinates, label_group
 
 CUBE = "rates.zarr"
 CHUNK = 512  # side of a chunk, pixels: that of a tile of the pass
@@ -64,9 +63,9 @@ class Cube:
         text = np.dtypes.StringDType()
         coordinates = grid_coordinates(grid, ())
         coordinates = {name: coordinates[name] for name in ("x", "y", GRID_MAPPING)}
-        coordinates["time"] = xr.Variable("time", since, {**about, **unit})
-        coordinates["period"] = xr.Variable("time", np.array(list(labels), dtype=text))
-        coordinates["forecast"] = xr.Variable("time", np.array(list(ahead), dtype=bool))
+        coordinates["time"] = Coordinate(("time",), since, {**about, **unit})
+        coordinates["period"] = Coordinate(("time",), np.array(list(labels), dtype=text))
+        coordinates["forecast"] = Coordinate(("time",), np.array(list(ahead), dtype=bool))
         label_group(group, coordinates, grid)
 
     def at(self, label: str) -> CubeSlice:

@@ -18,7 +18,7 @@ from pipeline.cluster.local import driver_device, n_thread
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
 from pipeline.levels.levels import LevelProducts, grid_of, log_overlaps, open_levels
-from pipeline.prediction.area_description import describe_areas
+from pipeline.prediction.area_description import column_units, describe_areas
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
 from pipeline.prediction.points import summarise_points, tabulate_points
 from pipeline.prediction.raster import device_of
@@ -31,6 +31,7 @@ from pipeline.products.areas import (
     draw_functions,
     tabulate_areas,
     write_areas,
+    write_draws,
 )
 from pipeline.products.csv_table import write_csv
 from pipeline.products.layer_files import open_layers
@@ -139,6 +140,10 @@ def make_map(given: MapInputs, staging: Path, progress: Progress, *, told: bool 
         log_without_counts(config, tables.uncounted, progress)
     write_areas(given.boundaries, tables.table, config.areas.id, staging)
     describe_areas(config, staging)
+    if tables.draws is not None:
+        known = areas.known_trials & areas.known_exposure
+        ids = [each for each, keep in zip(areas.ids, known, strict=True) if keep]
+        write_draws(tables.draws.select(known), ids, column_units(config), staging)
     points = {} if given.points is None else _points(given, given.points, tables, staging)
     balance = _balance(config, areas, model, mapped, tables, progress)
     found = None if support is None else support.result

@@ -11,6 +11,7 @@ import pandas as pd
 
 from pipeline.prediction.seasons import NAMES, against_season, same_season
 from pipeline.products.areas import draw_areas
+from pipeline.products.suppressed import interval_columns
 from pipeline.store.bag_store import BagStore
 
 #: Parts that the draws are made in: functions of every period are in memory for one of them, and
@@ -32,6 +33,8 @@ class PeriodDraws:
     known : (n_period, n_area) bool
         Whether the exposure is known: else the draws are for one person tested, and rates alone
         mean something.
+    least, most : (n_period, n_area) float64
+        Ends of the interval of a suppressed count; the observed count, the default, of others.
     """
 
     times: np.ndarray
@@ -41,6 +44,13 @@ class PeriodDraws:
     people: np.ndarray
     observed: np.ndarray
     known: np.ndarray
+    least: Any = None
+    most: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("least", "most"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self.observed)
 
     @property
     def rate(self) -> np.ndarray:
@@ -78,9 +88,9 @@ def draw_periods(
     expected: list[np.ndarray] = []
     counts: list[np.ndarray] = []
     about: list[Any] = []
-    for batch, n in enumerate(shares(n_draws)):
-        rng = np.random.default_rng([seed, 6, batch])
-        drawn = model.sample_functions(n, rng, list(times))
+    counts_of = shares(n_draws)
+    parts = model.sample_in_parts(counts_of, np.random.default_rng([seed, 6]), list(times))
+    for batch, (n, drawn) in enumerate(zip(counts_of, parts, strict=True)):
         found = [
             draw_areas(
                 model.at(time),
@@ -107,6 +117,8 @@ def draw_periods(
         np.stack([own.people for own in about]),
         np.stack([own.y for own in about]),
         np.stack([own.known_trials & own.known_exposure for own in (each(0) for each in stores)]),
+        np.stack([own.least for own in about]),
+        np.stack([own.most for own in about]),
     )
 
 
@@ -123,7 +135,7 @@ def seasonal(draws: PeriodDraws, season: float | None) -> dict[str, np.ndarray]:
     """
     rate = draws.rate
     found = np.full((len(NAMES), *rate.shape[1:]), np.nan)
-    known = np.isfinite(draws.observed).any(axis=1)
+    known = np.isfinite(draws.least).any(axis=1)
     for period, others in enumerate(same_season(draws.times, known, season)):
         if others.size:
             found[:, period] = against_season(rate[:, period], rate[:, others])
@@ -157,7 +169,9 @@ def tabulate_periods(
     Returns
     -------
     DataFrame
-        ``id``, ``period``; ``observed``; ``mean``, ``lower``, ``upper`` of the expected count;
+        ``id``, ``period``; ``observed``, with the columns of
+        :func:`pipeline.products.suppressed.interval_columns`; ``mean``,
+        ``lower``, ``upper`` of the expected count;
         ``rate``, ``rate_lower``, ``rate_upper``; ``count_lower``, ``count_upper``, the predictive
         interval of the count, empty where the number tested is not known, as the expected count
         is; ``people``; ``outbreak`` and ``anomaly``, of :func:`seasonal`;
@@ -170,6 +184,7 @@ def tabulate_periods(
     count_lower, count_upper = np.quantile(draws.counts, tails, axis=0)
     columns = {
         "observed": draws.observed,
+        **interval_columns(draws.observed, draws.least, draws.most),
         "mean": np.where(draws.known, draws.expected.mean(axis=0), np.nan),
         "lower": np.where(draws.known, lower, np.nan),
         "upper": np.where(draws.known, upper, np.nan),

@@ -39,6 +39,7 @@ from pipeline.products.layer_files import open_layers
 from pipeline.products.periods import PERIODS
 from pipeline.products.product_types import Layer
 from pipeline.products.products import PERIODS_CSV, PERIODS_PARQUET, layers
+from pipeline.products.suppressed import ends_of
 from pipeline.products.tags import run_tags
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
@@ -190,7 +191,7 @@ def _years(config: Config, table: pd.DataFrame, labels: Sequence[str]) -> dict[s
     """Return the periods of the season of each of some periods, in other years."""
     series = config.series
     assert series is not None
-    counted = set(table.loc[table["observed"].notna(), "period"])
+    counted = set(table.loc[ends_of(table)[0].notna(), "period"])
     every = list(dict.fromkeys((*series.periods, *labels)))
     times = np.array([series.time_of(label) for label in every])
     known = np.array([label in counted for label in every])

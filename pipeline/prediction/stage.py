@@ -30,6 +30,7 @@ from pipeline.prediction.series import predict_series
 from pipeline.prediction.support_shares import covariate_range, write_support
 from pipeline.products.periods import PERIODS, WINDOWS
 from pipeline.products.products import output_patterns
+from pipeline.products.suppressed import ends_of, is_suppressed
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import write_balance
 from pipeline.store.point_store import open_points
@@ -120,9 +121,12 @@ def _totals(table: pd.DataFrame) -> dict[str, float]:
             "observed_positive": float(observed.sum()),
             "expected_positive": float(table["probability"].sum()),
         }
-    inside = (table["count_lower"] <= observed) & (observed <= table["count_upper"])
+    least, most = ends_of(table)
+    inside = (table["count_lower"] <= most) & (least <= table["count_upper"])
+    hidden = int(is_suppressed(table).sum())
     return {
         "observed_total": float(observed.sum()),
+        **({"n_suppressed": hidden, "observed_most": float(most.sum())} if hidden else {}),
         "fitted_total": float(table["fitted"].sum()),
         "share_inside_interval": float(inside.mean()),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -87,13 +88,15 @@ def fitted_total(
         ``mean``, the sum of the column ``fitted``; ``monte_carlo_se``, its standard error from the
         number of draws; ``lower`` and ``upper``, the interval of the total count, observation
         noise included; ``expected_lower`` and ``expected_upper``, that of its expectation;
-        ``observed``; ``share_below``, the share of drawn totals below the observed one.
+        ``observed``; ``share_below``, the share of drawn totals below the observed one. Where
+        counts are suppressed ``observed`` is the sum of the least that they may be,
+        ``observed_most`` that of the most, and ``suppressed`` their number.
     """
     expected, counts = draws.expected.sum(axis=1), draws.counts.sum(axis=1)
     tails = [(1 - interval) / 2, (1 + interval) / 2]
     lower, upper = np.quantile(counts, tails)
     expected_lower, expected_upper = np.quantile(expected, tails)
-    observed = float(draws.y.sum())
+    observed, most = float(draws.least.sum()), float(draws.most.sum())
     spread = expected if deviations is None else deviations.sum(axis=1)
     return {
         "mean": float(draws.mean.sum()),
@@ -104,7 +107,12 @@ def fitted_total(
         "expected_lower": float(expected_lower),
         "expected_upper": float(expected_upper),
         "observed": observed,
-        "share_below": float((counts < observed).mean()),
+        "share_below": float((counts < 0.5 * (observed + most)).mean()),
+        **(
+            {"observed_most": most, "suppressed": int(draws.suppressed.sum())}
+            if draws.suppressed.any()
+            else {}
+        ),
     }
 
 
@@ -128,17 +136,26 @@ def explain_difference(
     str or None
         None if the observed total is inside the interval.
     """
-    if total["lower"] <= total["observed"] <= total["upper"]:
+    most = total.get("observed_most", total["observed"])
+    if total["lower"] <= most and total["observed"] <= total["upper"]:
         return None
-    over = draws.mean - draws.y
+    over = draws.mean - 0.5 * (draws.least + draws.most)
     sign = 1.0 if total["mean"] > total["observed"] else -1.0
     order = np.argsort(-sign * over)
     named = name_first([f"{ids[draws.bag[k]]} {over[k]:+,.0f}" for k in order[:N_NAMED]])
     return (
         f"the fitted total {total['mean']:,.0f} ({100 * total['interval']:g} % interval "
         f"{total['lower']:,.0f} to {total['upper']:,.0f}) does not hold the observed "
-        f"{total['observed']:,.0f}: {_reason(model)}; fitted less observed is largest in {named}"
+        f"{observed_text(total)}: {_reason(model)}; fitted less observed is largest in {named}"
     )
+
+
+def observed_text(total: Mapping[str, Any]) -> str:
+    """Write the observed total of :func:`fitted_total`; with suppressed counts, between what."""
+    least = f"{total['observed']:,.0f}"
+    if not total.get("suppressed"):
+        return least
+    return f"{least} to {total['observed_most']:,.0f} ({total['suppressed']:,} counts suppressed)"
 
 
 def _reason(model: Any) -> str:

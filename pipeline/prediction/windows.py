@@ -28,6 +28,7 @@ from pipeline.products.areas import write_areas
 from pipeline.products.layer_files import LayerFiles, open_layers
 from pipeline.products.periods import WINDOWS, window_layers
 from pipeline.products.product_types import Layer
+from pipeline.products.suppressed import interval_columns
 from pipeline.products.tags import run_tags
 from pipeline.products.tile_pass import DRAWN_PIXELS, Consumer, run_pass
 from pipeline.products.tile_pixels import TilePixels, TileReader
@@ -167,7 +168,8 @@ def tabulate_window(
     Returns
     -------
     DataFrame
-        Indexed by id: ``observed``, the sum of the counts, empty where one has not arrived;
+        Indexed by id: ``observed``, the sum of the counts, empty where one has not arrived, or is
+        suppressed: ``observed_lower`` and ``observed_upper`` are then the ends of the sum;
         ``counted``, periods with a count; ``fitted`` with ``_sd``, ``_lower``, ``_upper``, the sum
         of the expected counts, empty where a number tested is not known;
         ``people``, the mean; ``observed_rate``; ``fitted_rate`` with
@@ -179,13 +181,15 @@ def tabulate_window(
     expected, exposure = draws.expected[:, own].sum(axis=1), draws.exposure[own].sum(axis=0)
     expected = expected * known
     lower, upper = np.quantile(expected, tails, axis=0)
-    observed, counted = draws.observed[own].sum(axis=0), np.isfinite(draws.observed[own])
+    observed, counted = draws.observed[own].sum(axis=0), np.isfinite(draws.least[own])
+    least, most = draws.least[own].sum(axis=0), draws.most[own].sum(axis=0)
     per_person = np.full(exposure.shape, np.nan)
     np.divide(rate_per, exposure, out=per_person, where=exposure > 0)
     fitted = expected.mean(axis=0)
     return pd.DataFrame(
         {
             "observed": observed,
+            **interval_columns(observed, least, most),
             "counted": counted.sum(axis=0),
             "fitted": fitted,
             "fitted_sd": expected.std(axis=0),

@@ -7,7 +7,8 @@ n_draws for each pixel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,17 @@ from typing import Any
 import geopandas as gpd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from geo.core.columns import AREA_ID, attribute_columns
 from geo.writers.write_errors import explained_write_errors, write_error
 from pipeline.products.arrays import AreaArrays
 from pipeline.products.csv_table import write_csv
-from pipeline.products.products import AREAS_CSV, AREAS_GPKG
+from pipeline.products.products import AREAS_CSV, AREAS_DRAWS, AREAS_GPKG
+from pipeline.products.suppressed import interval_columns
+
+UNITS = "units"  # key of the metadata of the draws' file
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class AreaDraws(AreaArrays):
     bag : (n_bag,) int64 array
         Number of each area in the bag store.
     y : (n_bag,) float64 array
-        Observed counts; NaN for areas without one.
+        Observed counts; NaN for areas without one, and where it is suppressed.
     people : (n_bag,) float64 array
         People at risk, or km2 without a population.
     mean : (n_bag,) float64 array
@@ -42,9 +48,12 @@ class AreaDraws(AreaArrays):
     counts : (n_draws, n_bag) float64 array
         Draws of the count, with one draw of the observation noise for each expected count.
     log_density : (n_bag,) float64 array
-        Log predictive density of the observed count; NaN without one.
+        Log predictive density of the observed count, of a suppressed one the log probability of
+        its interval; NaN without one.
     tested : (n_bag,) float64 array
         Number tested; NaN, the default, under a likelihood without trials.
+    least, most : (n_bag,) float64 array
+        Ends of the interval of a suppressed count; the observed count, the default, of others.
     """
 
     bag: np.ndarray
@@ -55,10 +64,20 @@ class AreaDraws(AreaArrays):
     counts: np.ndarray
     log_density: np.ndarray
     tested: Any = None
+    least: Any = None
+    most: Any = None
 
     def __post_init__(self) -> None:
+        for name in ("least", "most"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self.y)
         if self.tested is None:
             object.__setattr__(self, "tested", np.full(self.people.shape, np.nan))
+
+    @property
+    def suppressed(self) -> np.ndarray:
+        """Whether each count is known as an interval alone: (n_bag,) bool."""
+        return np.isnan(self.y) & np.isfinite(self.least)
 
     @property
     def exposure(self) -> np.ndarray:
@@ -162,7 +181,7 @@ def block_draws(
     tested = part.trials if prediction.likelihood.needs_trials else None
     return AreaDraws(
         bag=np.asarray(part.bag, dtype=np.int64),
-        y=np.asarray(part.y, dtype=np.float64),
+        **observed_of(part.y, part.margin),
         people=np.add.reduceat(part.weight.astype(np.float64), part.offsets[:-1]),
         mean=prediction.mean * (1.0 if tested is None else tested),
         expected=prediction.draws * (1.0 if tested is None else tested),
@@ -170,6 +189,13 @@ def block_draws(
         log_density=log_density,
         tested=tested,
     )
+
+
+def observed_of(y: np.ndarray, margin: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Return ``y``, ``least`` and ``most`` of :class:`AreaDraws` from those of a block."""
+    y = np.asarray(y, dtype=np.float64)
+    half = np.zeros(y.shape) if margin is None else margin
+    return {"y": np.where(half > 0, np.nan, y), "least": y - half, "most": y + half}
 
 
 def predict_areas(
@@ -220,8 +246,10 @@ def tabulate_areas(
     Returns
     -------
     DataFrame
-        ``observed``; ``fitted``, ``fitted_sd``, ``fitted_lower``, ``fitted_upper`` of the expected
-        count; ``people`` at risk; ``tested``, under a likelihood with trials; ``observed_rate``
+        ``observed``, and where some are suppressed the ends of their intervals as
+        ``observed_lower`` and ``observed_upper``; ``fitted``, ``fitted_sd``, ``fitted_lower``,
+        ``fitted_upper`` of the expected count; ``people`` at risk; ``tested``, under a
+        likelihood with trials; ``observed_rate``
         and ``fitted_rate`` with ``_lower`` and ``_upper``, per ``rate_per`` people, or people
         tested; ``count_lower``, ``count_upper``: predictive interval of the observed count;
         ``residual``: observed less fitted, over the predictive standard deviation.
@@ -237,6 +265,7 @@ def tabulate_areas(
     return pd.DataFrame(
         {
             "observed": draws.y,
+            **interval_columns(draws.y, draws.least, draws.most),
             "fitted": draws.mean,
             "fitted_sd": draws.expected.std(axis=0),
             "fitted_lower": lower,
@@ -313,3 +342,35 @@ def _same_numbers(one: pd.DataFrame, other: pd.DataFrame, columns: list[str]) ->
         for column in columns
         if pd.api.types.is_numeric_dtype(other[column])
     )
+
+
+def write_draws(
+    draws: AreaDraws, ids: Sequence[str], units: Mapping[str, str], directory: Path
+) -> None:
+    """Write ``areas_draws.parquet``: a row of each area and draw, areas one after the other.
+
+    Parameters
+    ----------
+    draws : AreaDraws
+        Of areas whose exposure is known.
+    ids : sequence of str
+        Id of each of them.
+    units : mapping of str to str
+        Of columns of ``areas.csv``; kept in the file, for :func:`pipeline.open_results`.
+    directory : Path
+        Directory of the file.
+    """
+    n_draw, n_area = draws.expected.shape
+    names = pa.DictionaryArray.from_arrays(
+        np.repeat(np.arange(n_area, dtype=np.int32), n_draw), pa.array(list(ids), pa.string())
+    )
+    columns = {
+        "id": names,
+        "draw": np.tile(np.arange(n_draw, dtype=np.int32), n_area),
+        "expected": draws.expected.T.ravel().astype(np.float32),
+        "count": draws.counts.T.ravel().astype(np.float32),
+    }
+    table = pa.table(columns).replace_schema_metadata({UNITS: json.dumps(dict(units))})
+    path = directory / AREAS_DRAWS.file
+    with explained_write_errors(path):
+        pq.write_table(table, path, compression="zstd")

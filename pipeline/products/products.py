@@ -137,6 +137,10 @@ POINTS_CSV = Product(
     description="each point beside the areas: observed, expected, intervals",
     announced=True,
 )
+AREAS_DRAWS = Product(
+    file="areas_draws.parquet",
+    description="joint draws of each area: what is expected, and what may be observed",
+)
 PERIODS_CSV = Product(
     file="periods.csv",
     description="areas in every period and forecast: observed, expected, intervals, outbreaks",
@@ -294,6 +298,7 @@ PRODUCTS: list[Product] = [
     AREAS_GPKG,
     AREAS_CSV,
     POINTS_CSV,
+    AREAS_DRAWS,
     PERIODS_CSV,
     PERIODS_PARQUET,
     LEVELS_GPKG,

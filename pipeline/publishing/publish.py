@@ -18,7 +18,6 @@ from pipeline.core.progress import Progress, Silent
 from pipeline.evaluation.verdict import in_words
 from pipeline.products.products import EDITABLE, EVALUATION
 from pipeline.publishing.gates import Check, check_gates, read_json
-from pipeline.publishing.kept import compare_with_last, kept_model
 from pipeline.publishing.version_store import Version, VersionStore
 from pipeline.publishing.versions import open_versions
 from pipeline.run.fingerprints import output_fingerprint
@@ -223,6 +222,9 @@ def _add(
     progress: Progress | None,
 ) -> tuple[Version, dict[str, Any] | None]:
     """Write a version with its model and its comparison with the version before."""
+    # `disagg check` asks this module whether a map can be published, and has no use for these.
+    from pipeline.publishing.kept import compare_with_last, kept_model
+
     model, basis = kept_model(config)
     comparison: dict[str, Any] | None = None
     with temporary_directory(".compare.partial-", config.output.dir) as made:

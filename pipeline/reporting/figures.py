@@ -78,7 +78,7 @@ def draw_raster(config: Config, path: Path, panel: Panel, areas: Any, key: str, 
     shown = Overview.read(path, 1000)
     left, right, bottom, top = shown.extent
     tall = float(np.clip(shown.aspect * (top - bottom) / (right - left), 0.4, 1.9))
-    figure = _figure(6.2, 6.2 * tall * 0.9 + 1.1)
+    figure = new_figure(6.2, 6.2 * tall * 0.9 + 1.1)
     axes = figure.add_axes((0.03, 0.03, 0.94, 0.89))
     draw_map(axes, shown, outlines(areas, shown.extent), panel)
     draw_scale_bar(axes, shown)
@@ -87,7 +87,7 @@ def draw_raster(config: Config, path: Path, panel: Panel, areas: Any, key: str, 
 
 def draw_fit(config: Config, areas: Any) -> Drawn:
     """Draw what was observed beside what was fitted."""
-    figure = _figure(6.2, 5.8)
+    figure = new_figure(6.2, 5.8)
     axes = figure.add_axes((0.13, 0.11, 0.84, 0.82))
     response = config.response_kind
     picture = FIT_PICTURES[response.fit_picture]
@@ -100,7 +100,7 @@ def draw_calibration(evaluation: Mapping[str, Any]) -> Drawn | None:
     lines = list(coverage_lines(evaluation))
     if not lines:
         return None
-    figure = _figure(6.2, 5.8)
+    figure = new_figure(6.2, 5.8)
     axes = figure.add_axes((0.13, 0.11, 0.84, 0.82))
     prepare_plot(
         axes,
@@ -130,7 +130,7 @@ def draw_targeting(config: Config, out: Path, verdict: str) -> Drawn | None:
         return None
     words = config.response_kind
     unit = words.weight_unit
-    figure = _figure(6.2, 6.0)
+    figure = new_figure(6.2, 6.0)
     axes = figure.add_axes((0.13, 0.1, 0.84, 0.79))
     x_label = f"{unit} taken, highest mean {words.quantity} first (%)"
     prepare_plot(axes, "", x_label, f"expected {words.total} reached (%)")
@@ -178,9 +178,11 @@ def draw_residuals(shapes: np.ndarray, residual: np.ndarray) -> Drawn:
     """Draw the residual of each area on the map."""
     left, bottom, right, top = shapely.total_bounds(shapes)
     tall = float(np.clip((top - bottom) / (right - left), 0.4, 1.9))
-    figure = _figure(6.2, 6.2 * tall * 0.9 + 1.1)
+    figure = new_figure(6.2, 6.2 * tall * 0.9 + 1.1)
     axes = figure.add_axes((0.03, 0.1, 0.94, 0.83))
-    _fill(axes, shapes, [RESIDUALS.colour(v) if np.isfinite(v) else "#ffffff" for v in residual])
+    fill_areas(
+        axes, shapes, [RESIDUALS.colour(v) if np.isfinite(v) else "#ffffff" for v in residual]
+    )
     axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     title = "Residuals of the areas, in predictive standard deviations"
@@ -207,7 +209,8 @@ def _box(figure: Figure, left: float, style: dict[str, Any]) -> Any:
     return Rectangle((left, 0.055), 0.11, 0.022, transform=figure.transFigure, **style)
 
 
-def _fill(axes: Axes, shapes: np.ndarray, colours: list[str]) -> None:
+def fill_areas(axes: Axes, shapes: np.ndarray, colours: list[str]) -> None:
+    """Draw polygons (n_area,), each in its colour."""
     polygons, faces = [], []
     # The largest first: an area may lie in a hole of another.
     for n in np.argsort(-shapely.area(shapes)):
@@ -220,7 +223,8 @@ def _fill(axes: Axes, shapes: np.ndarray, colours: list[str]) -> None:
     axes.add_collection(PolyCollection(polygons, facecolors=faces, edgecolors=INK, linewidths=0.25))
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """Return a figure of so many inches."""
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)
     return figure

@@ -11,6 +11,7 @@ from geo.core.text_safety import one_line_text
 from geo.writers.colours import Scale
 from pipeline.config.schema import Config
 from pipeline.products.colours import level_product, raster_scale
+from pipeline.products.suppressed import count_texts
 from pipeline.reporting.figures import RESIDUALS
 from pipeline.reporting.over_time import time_layers
 from pipeline.reporting.plane import WIDTH, Plane, rings
@@ -128,15 +129,19 @@ def facts_of(config: Config, areas: Any) -> dict[str, list[Any]]:
         ]
 
     columns = {
-        response.fill(title): ends(*names) if len(names) > 1 else _texts(areas[names[0]])
+        response.fill(title): ends(*names) if len(names) > 1 else _texts(areas, names[0])
         for title, names in response.facts.items()
     }
     if "people" in areas:
         unit = response.weight_unit
-        columns[unit[:1].upper() + unit[1:]] = _texts(areas["people"])
+        columns[unit[:1].upper() + unit[1:]] = _texts(areas, "people")
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return {"labels": list(columns), "rows": rows}
 
 
-def _texts(values: Any) -> list[str]:
-    return [number(float(each)) for each in values.to_numpy(np.float64)]
+def _texts(areas: Any, name: str) -> list[str]:
+    hidden = count_texts(areas) if name == "observed" else [None] * len(areas)
+    return [
+        number(float(each)) if text is None else text
+        for each, text in zip(areas[name].to_numpy(np.float64), hidden, strict=True)
+    ]

@@ -18,6 +18,7 @@ from pipeline.evaluation.report import area_table, label_table, label_truth_tabl
 from pipeline.evaluation.trust_report import checks_table, trust_lines
 from pipeline.evaluation.verdict import KEY as VERDICT
 from pipeline.evaluation.verdict import without_figures
+from pipeline.products.suppressed import count_texts, ends_of, is_suppressed
 from pipeline.reporting import asked
 from pipeline.reporting.effects import effects
 from pipeline.reporting.tables import Cell, Sheet, balance_sheet, cell, name_column
@@ -176,7 +177,10 @@ def _subtitle(found: Found) -> str:
     text = words.quantity.capitalize() + words.in_unit(" in {}")
     text += f", from the {words.totals} of {int(fitted.sum()):,} areas"
     if words.countable:
-        text += f" ({number(float(found.areas.loc[fitted, 'observed'].sum()))} {words.total})"
+        own = found.areas.loc[fitted]
+        text += f" ({number(float(own['observed'].sum()))} {words.total}"
+        hidden = int(is_suppressed(own).sum())
+        text += f" and {hidden:,} suppressed counts)" if hidden else ")"
     n_other = int((~fitted).sum())
     return text + (f"; {n_other:,} more areas are predicted" if n_other else "") + "."
 
@@ -228,6 +232,13 @@ def areas_sheet(found: Found) -> Sheet:
         columns.append(response.fill(heading))
         numeric.append(True)
         cells.append([cell(float(value)) for value in areas[name].to_numpy(np.float64)])
+        if name == "observed":
+            cells[-1] = [
+                own if text is None else Cell(text, least)
+                for own, text, least in zip(
+                    cells[-1], count_texts(areas), ends_of(areas)[0], strict=True
+                )
+            ]
     if not areas["in_training"].all():
         columns, numeric = [*columns, "in the fit"], [*numeric, False]
         cells.append([cell(bool(value)) for value in areas["in_training"]])
@@ -240,12 +251,11 @@ def coverage_sentence(found: Found) -> str:
     table = found.areas
     if "count_lower" not in table:
         return ""
-    known = table[np.isfinite(table["observed"].to_numpy(np.float64))]
+    known = table[np.isfinite(ends_of(table)[0].to_numpy(np.float64))]
     if known.empty:
         return ""
-    inside = (known["count_lower"] <= known["observed"]) & (
-        known["observed"] <= known["count_upper"]
-    )
+    least, most = ends_of(known)
+    inside = (known["count_lower"] <= most) & (least <= known["count_upper"])
     level = percent(found.config.output.interval)
     return (
         f"{percent(float(inside.mean()))} of the areas lie inside their {level} predictive "

@@ -28,6 +28,7 @@ from pipeline.products.products import (
     AREAS_LAYER,
     raster,
 )
+from pipeline.products.suppressed import ends_of
 from pipeline.responses.response import Response
 
 INK, MUTED, SEA = "#22252b", "#6d727c", "#f4f5f7"
@@ -118,7 +119,8 @@ def draw_preview(config: Config, directory: Path, verdict: str) -> Figure | None
     areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file, layer=AREAS_LAYER)
     moved = reproject(areas.geometry, source_of(directory / mean_map.file).grid)
     rings = outlines(moved, mean.extent)
-    absent = outlines(moved[areas["observed"].isna() & areas[words.level].notna()], mean.extent)
+    uncounted = ends_of(areas)[0].isna() & areas[words.level].notna()
+    absent = outlines(moved[uncounted], mean.extent)
     figure, (left, middle, right) = _figure(titled(config), verdict, mean)
     draw_map(left, mean, rings, Panel(words.map_title, words.map_label, scale))
     spread = Panel(f"Uncertainty of the {words.quantity}", words.spread_label, colours)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pipeline.core.json_values import jsonable
@@ -44,17 +44,9 @@ def render(content: Mapping[str, Any], drawn: Sequence[Drawn], data: Mapping[str
     bytes
         UTF-8.
     """
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_unbroken,
-    )
     scripts = [_script("leaflet/leaflet.js"), _script("report.js")]
     styles = [_style("leaflet/leaflet.css"), _style("report.css")]
-    page = environment.get_template("report.html.j2").render(
+    page = _template("report.html.j2").render(
         **content,
         pictures={each.key: each for each in drawn},
         maps=data,
@@ -68,10 +60,47 @@ def render(content: Mapping[str, Any], drawn: Sequence[Drawn], data: Mapping[str
     return page.encode()
 
 
+def render_still(
+    name: str, content: Mapping[str, Any], drawn: Sequence[Drawn], styles: Sequence[str]
+) -> bytes:
+    """Return a page without scripts and maps, UTF-8.
+
+    Parameters
+    ----------
+    name : str
+        Of the template.
+    content : mapping
+        Of the template.
+    drawn : sequence of Drawn
+        Pictures.
+    styles : sequence of str
+        Names of style sheets.
+    """
+    page = _template(name).render(
+        **content,
+        pictures={each.key: each for each in drawn},
+        styles=[Markup(_style(each)) for each in styles],
+        policy=policy([]),
+    )
+    return page.encode()
+
+
+def _template(name: str) -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_unbroken,
+    )
+    return environment.get_template(name)
+
+
 def policy(scripts: Sequence[str]) -> str:
     """Return the page's policy: these scripts and no other, pictures inside it, no request."""
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
-    own = " ".join(f"'sha256-{each}'" for each in hashes)
+    own = " ".join(f"'sha256-{each}'" for each in hashes) or "'none'"
     return (
         f"default-src 'none'; script-src {own}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

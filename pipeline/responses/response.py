@@ -144,6 +144,8 @@ class Response:
     level = "fitted_rate"
     area_columns: ClassVar[Mapping[str, str]] = {
         "observed": "observed {area_total}",
+        "observed_lower": "suppressed {area_total}: least that they may be",
+        "observed_upper": "suppressed {area_total}: most that they may be",
         "counted": "periods with a count",
         "fitted": "fitted {area_total}",
         "fitted_sd": "fitted {area_total}: standard deviation",
@@ -248,13 +250,14 @@ class Response:
         values = table.numbers(given.value, signed=signed, whole=self.countable)
         if values is None:
             return Columns()
+        margins = table.margins(given.value) if self.countable else None
         if table.n_problem == n_before:
             self.check(values, table)
         weights = None if given.weight is None else table.numbers(given.weight)
         if weights is None:
-            return Columns(values)
+            return Columns(values, margins=margins)
         self.check_weights(values, weights, table)
-        return Columns(values.where(weights.notna()), None, weights)
+        return Columns(values.where(weights.notna()), None, weights, margins)
 
     def check(self, values: pd.Series, table: Table) -> None:
         """Check the values (n_area,) of areas, NaN where missing."""

@@ -21,11 +21,29 @@ class Columns:
         Numbers tested.
     weights : Series or None
         Exposures.
+    margins : Series or None
+        Of counts that are intervals, half of the width; ``counts`` has their middles. 0 of others;
+        None where there are no intervals.
     """
 
     counts: pd.Series | None = None
     tested: pd.Series | None = None
     weights: pd.Series | None = None
+    margins: pd.Series | None = None
+
+    @property
+    def least(self) -> pd.Series | None:
+        """The smallest that each count may be."""
+        if self.counts is None or self.margins is None:
+            return self.counts
+        return self.counts - self.margins
+
+    @property
+    def known(self) -> pd.Series | None:
+        """The counts that are given as numbers; NaN where an interval is."""
+        if self.counts is None or self.margins is None:
+            return self.counts
+        return self.counts.where(self.margins == 0)
 
 
 class Table(Protocol):
@@ -37,6 +55,9 @@ class Table(Protocol):
 
     def numbers(self, column: str, **options: Any) -> pd.Series | None:
         """Return numbers by area; options as of :func:`geo.tables.counts.read_counts`."""
+
+    def margins(self, column: str) -> pd.Series | None:
+        """Return half of the width of counts that are intervals; None where none is."""
 
     def labels(self, column: str) -> pd.Series | None:
         """Return the labels of a column by area, 0 or 1."""

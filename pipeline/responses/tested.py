@@ -58,8 +58,15 @@ class Tested(Response):
         tested = None if counts is None else table.numbers(of, whole=True)
         if counts is None or tested is None:
             return Columns(counts)
+        margins = table.margins(value)
+        if margins is not None:  # among three tested, <5 is 0 to 3
+            low, high = counts - margins, (counts + margins).clip(upper=tested)
+            high = high.where(margins > 0, counts).clip(lower=low)
+            counts, margins = 0.5 * (low + high), 0.5 * (high - low)
         columns = {value: counts, of: tested}
         broken = {name: column % 1 > 0 for name, column in columns.items()}
+        if margins is not None:
+            broken[value] &= margins == 0
         for name, wrong in broken.items():
             if wrong.any():
                 found = f"column {name!r} has a number that is not whole"
@@ -72,7 +79,7 @@ class Tested(Response):
             found += f" ({counts[over].iloc[0]:g} of {tested[over].iloc[0]:g})"
             table.report(found, "correct the counts or the numbers tested", over)
         # Nobody tested tells nothing: such an area has no count.
-        return Columns(counts.where(tested > 0), tested)
+        return Columns(counts.where(tested > 0), tested, margins=margins)
 
     @property
     def totals(self) -> str:  # type: ignore[override]

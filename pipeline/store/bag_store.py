@@ -106,6 +106,8 @@ class BagStore:
         Name and unit of each covariate.
     y : (n_bag,) float64 array
         Response of each bag; NaN where there is none. Of averages, the total over the bag.
+    observed : (n_bag,) float64 array
+        The same, NaN where the count is suppressed and ``y`` the middle of its interval.
     in_training : (n_bag,) bool array
         Whether a model may be fitted to the bag.
     offsets : (n_bag + 1,) int64 array
@@ -116,6 +118,8 @@ class BagStore:
         Exposure of each bag: the sum of its pixels' weights.
     trials : (n_bag,) float64 array or None
         Number tested in each bag, if ``y`` counts the positives among them; NaN where unknown.
+    margin : (n_bag,) float64 array or None
+        Of suppressed counts: see :class:`models.core.block.BagBlock`; None where there are none.
     responses : Responses
         As they were given.
     fingerprint : str
@@ -227,7 +231,9 @@ class BagStore:
         value = self.responses.value
         self.y = _frozen(value * self.bag_weight if self.responses.averaged else value)
         self.in_training = _frozen(self.responses.training)
-        self.trials = self.responses.tested
+        hidden = None if self.responses.margin is None else self.responses.margin > 0
+        self.observed = self.y if hidden is None else _frozen(np.where(hidden, np.nan, self.y))
+        self.trials, self.margin = self.responses.tested, self.responses.margin
         self.known_trials = np.ones(self.n_bag, bool) if self.trials is None else self.trials > 0
         thinned = self.attrs.get("thinned") or {}  # where pixels stand for more: of all of them
         whole = thinned.get("squares"), thinned.get("sizes")
@@ -414,6 +420,7 @@ class BagStore:
             np.arange(first, last, dtype=np.int64),
             trials,
             None if self.squares is None else self.squares[first:last],
+            None if self.margin is None else self.margin[first:last],
         )
 
     def blocks(self) -> Iterator[BagBlock]:

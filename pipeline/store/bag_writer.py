@@ -125,6 +125,8 @@ class NewBags:
         Number tested in each bag, if ``y`` counts the positives among them.
     exposure : (n_bag,) array, optional
         What the weights of each bag's pixels are scaled to add up to; NaN where unknown.
+    margin : (n_bag,) array, optional
+        Of suppressed counts, half of the width of the interval that ``y`` is the middle of.
     averaged : bool
         Whether ``y`` are averages over the exposure; models then have their totals.
     period, source : str
@@ -151,6 +153,7 @@ class NewBags:
     training: np.ndarray | None = None
     trials: np.ndarray | None = None
     exposure: np.ndarray | None = None
+    margin: np.ndarray | None = None
     averaged: bool = False
     period: str = ""
     source: str = ""
@@ -170,12 +173,12 @@ class NewBags:
     @property
     def responses(self) -> Responses:
         """What is known of each bag."""
-        tested, weight = (
+        tested, weight, margin = (
             None if each is None else np.asarray(each, np.float64)
-            for each in (self.trials, self.exposure)
+            for each in (self.trials, self.exposure, self.margin)
         )
         value = np.asarray(self.y, np.float64)
-        return Responses(value, self.is_training, tested, weight, self.averaged)
+        return Responses(value, self.is_training, tested, weight, margin, self.averaged)
 
     def check(self) -> None:
         """Raise StoreInputError if the arrays are inconsistent or have invalid values."""

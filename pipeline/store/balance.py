@@ -11,6 +11,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.core.text_tables import text_console, text_table
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_file
@@ -63,7 +65,10 @@ def balance_of(store: Any) -> Balance | None:
     rest = counted - people["in_bags"] - people["without_counts"]
     # Fractions are single precision.
     people["other_areas"] = rest if rest > 1e-5 * max(counted, 1.0) else 0.0
-    cases = {**begun["cases"], "in_bags": float(store.y[in_training].sum())}
+    cases = {**begun["cases"], "in_bags": float(np.nansum(store.observed[in_training]))}
+    suppressed = int(np.isnan(store.observed[in_training]).sum())
+    if suppressed:  # the sums are of the others
+        cases["suppressed"] = suppressed
     if cases["given"] is not None:
         cases["left_out"] = _rounded_off(cases["given"] - cases["in_bags"], cases["given"])
     return {"unit": unit, "people": people, "cases": cases, "areas": dict(begun["areas"])}
@@ -177,6 +182,8 @@ def balance_rows(balance: Balance) -> list[tuple[str, bool, float | None, float 
         if key == "mapped":
             rows += _fitted_rows(cases)
             words += f", of {cases['mapped_of']}" if "mapped_of" in cases else ""
+        if key == "in_bags" and cases.get("suppressed"):
+            words += f"; {cases['suppressed']:,} suppressed counts are in no sum"
         rows.append((words, part, *row))
     if people.get("mapped") is None:
         rows += _fitted_rows(cases)

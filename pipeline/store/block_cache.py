@@ -104,5 +104,6 @@ def block_bytes(block: BagBlock) -> int:
     arrays = (
         *(block.x, block.weight, block.coords),
         *(block.offsets, block.y, block.bag, block.trials),
+        *(block.margin, block.source),
     )
     return sum(array.nbytes for array in arrays if array is not None)

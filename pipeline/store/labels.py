@@ -11,7 +11,7 @@ import itertools
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -89,9 +89,17 @@ def bag_attributes(name: str, weight_unit: str) -> dict[str, Any]:
     return about[name]
 
 
+class Coordinate(NamedTuple):
+    """What xarray takes for a variable: writing a store need not wait for xarray itself."""
+
+    dims: tuple[str, ...]
+    data: np.ndarray
+    attrs: dict[str, Any] = {}  # noqa: RUF012 (is copied, never changed)
+
+
 def grid_coordinates(
     grid: Grid, covariates: Sequence[str], units: Sequence[str] | None = None
-) -> dict[str, xr.Variable]:
+) -> dict[str, Coordinate]:
     """Return the coordinates of an aligned grid.
 
     Parameters
@@ -102,13 +110,11 @@ def grid_coordinates(
     units : sequence of str, optional
         Their units, before any transform.
     """
-    import xarray as xr
-
     x, y = grid.centres()
     return {
-        "x": xr.Variable("x", x[0].copy(), axis_attributes(grid.crs, "X")),
-        "y": xr.Variable("y", y[:, 0].copy(), axis_attributes(grid.crs, "Y")),
-        GRID_MAPPING: xr.Variable((), np.int64(0), grid_mapping(grid.crs, grid)),
+        "x": Coordinate(("x",), x[0].copy(), axis_attributes(grid.crs, "X")),
+        "y": Coordinate(("y",), y[:, 0].copy(), axis_attributes(grid.crs, "Y")),
+        GRID_MAPPING: Coordinate((), np.array(0), grid_mapping(grid.crs, grid)),
         **_covariate_coordinates(covariates, units),
     }
 
@@ -120,7 +126,7 @@ def bag_coordinates(
     grid: Mapping[str, Any] | None,
     coords_crs: str | None,
     n_axis: int,
-) -> dict[str, xr.Variable]:
+) -> dict[str, Coordinate]:
     """Return the coordinates of a bag store.
 
     Parameters
@@ -135,25 +141,23 @@ def bag_coordinates(
     n_axis : int
         Columns of ``coords``.
     """
-    import xarray as xr
-
     found = {
-        "bag": xr.Variable("bag", _texts(ids), {"long_name": "identifier of the area"}),
-        "axis": xr.Variable("axis", _texts(_AXES[:n_axis]), {"long_name": "axis of coords"}),
-        "moment": xr.Variable("moment", _texts(["mean", "squared_deviations"])),
+        "bag": Coordinate(("bag",), _texts(ids), {"long_name": "identifier of the area"}),
+        "axis": Coordinate(("axis",), _texts(_AXES[:n_axis]), {"long_name": "axis of coords"}),
+        "moment": Coordinate(("moment",), _texts(["mean", "squared_deviations"])),
         **_covariate_coordinates(covariates, units),
     }
     if grid is not None:
         own = Grid.from_dict(dict(grid))
-        found[GRID_MAPPING] = xr.Variable((), np.int64(0), grid_mapping(own.crs, own))
+        found[GRID_MAPPING] = Coordinate((), np.array(0), grid_mapping(own.crs, own))
     if coords_crs is not None:
         about = grid_mapping(CRS.from_wkt(coords_crs))
-        found["coords_crs"] = xr.Variable((), np.int64(0), about)
+        found["coords_crs"] = Coordinate((), np.array(0), about)
     return found
 
 
 def label_group(
-    group: zarr.Group, coordinates: Mapping[str, xr.Variable], grid: Grid | None = None
+    group: zarr.Group, coordinates: Mapping[str, Coordinate], grid: Grid | None = None
 ) -> None:
     """Write coordinates and attributes into the group of a store, and gather its metadata.
 
@@ -162,16 +166,16 @@ def label_group(
     Parameters
     ----------
     group : zarr.Group
-    coordinates : mapping of str to Variable
+    coordinates : mapping of str to Coordinate
     grid : Grid, optional
         Of the group's arrays (y, x).
     """
     for name, variable in coordinates.items():
         group.create_array(
             name,
-            data=variable.values,
-            dimension_names=[str(dim) for dim in variable.dims],
-            attributes=dict(variable.attrs),
+            data=variable.data,
+            dimension_names=list(variable.dims),
+            attributes=variable.attrs,
             compressors=[Crc32cCodec()],
             config={"write_empty_chunks": True},
         )
@@ -277,13 +281,11 @@ def _responses(
 
 def _covariate_coordinates(
     covariates: Sequence[str], units: Sequence[str] | None
-) -> dict[str, xr.Variable]:
-    import xarray as xr
-
-    found = {"covariate": xr.Variable("covariate", _texts(covariates))}
+) -> dict[str, Coordinate]:
+    found = {"covariate": Coordinate(("covariate",), _texts(covariates))}
     if units is not None:
         about = {"long_name": "unit before any transform"}
-        found["covariate_unit"] = xr.Variable("covariate", _texts(units), about)
+        found["covariate_unit"] = Coordinate(("covariate",), _texts(units), about)
     return found
 
 

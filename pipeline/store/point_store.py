@@ -198,6 +198,8 @@ class BesideSource:
             return replace(block, trials=trials, source=np.zeros(block.n_bag, np.int64))
         assert self._points is not None
         block = self._points.load(number - self._n_areas)
+        if self._areas.store.margin is not None:  # blocks of both are joined on the way
+            block = block.with_margin()
         return numbered(block, self._source, self._areas.store.n_bag)
 
     def read_ahead(self, numbers: Sequence[int]) -> None:

@@ -44,13 +44,16 @@ class Responses:
     Attributes
     ----------
     value : (n_bag,) float64 array
-        Count, value or label; NaN where there is none.
+        Count, value or label; NaN where there is none. Of an interval, its middle.
     training : (n_bag,) bool array
         Whether a model may be fitted to it; false where there is no value.
     tested : (n_bag,) float64 array or None
         People tested, where ``value`` counts the positives among them; NaN where unknown.
     weight : (n_bag,) float64 array or None
         Exposure, where a table gives it: the pixels' weights are scaled to it. NaN where unknown.
+    margin : (n_bag,) float64 array or None
+        Half of the width of the interval that is known of a suppressed count, else 0; None where
+        no count is suppressed.
     averaged : bool
         Whether values are averages over the exposure: the response of a model is their total.
     scaled : bool
@@ -63,6 +66,7 @@ class Responses:
     training: np.ndarray
     tested: np.ndarray | None = None
     weight: np.ndarray | None = None
+    margin: np.ndarray | None = None
     averaged: bool = False
     scaled: bool = False
     fingerprint: str = ""
@@ -75,6 +79,7 @@ class Responses:
             training=self.training[bags],
             tested=None if self.tested is None else self.tested[bags],
             weight=None if self.weight is None else self.weight[bags],
+            margin=None if self.margin is None else self.margin[bags],
         )
 
     def with_values(self, bags: np.ndarray, y: np.ndarray) -> Responses:
@@ -96,6 +101,7 @@ class Responses:
             self,
             value=value,
             training=training,
+            margin=None,
             averaged=False,
             fingerprint=f"{self.fingerprint}/responses {digest}",
         )
@@ -103,12 +109,14 @@ class Responses:
     def frame(self, ids: Sequence[str], period: str = "", source: str = "") -> pd.DataFrame:
         """Return their rows of the table; an area of which nothing is known has none."""
         none = np.full(self.value.shape, np.nan)
+        margin = np.zeros(self.value.shape) if self.margin is None else self.margin
+        suppressed = margin > 0
         columns = {
-            "value": self.value,
+            "value": np.where(suppressed, np.nan, self.value),
             "tested": none if self.tested is None else self.tested,
             "weight": none if self.weight is None else self.weight,
-            "lower": none,
-            "upper": none,
+            "lower": np.where(suppressed, self.value - margin, np.nan),
+            "upper": np.where(suppressed, self.value + margin, np.nan),
         }
         known = np.isfinite(np.stack(list(columns.values()))).any(axis=0)
         keys = {"area": list(ids), "period": period, "source": source}
@@ -281,12 +289,20 @@ def responses_of(
         fingerprint = hashlib.sha256(rows.encode()).hexdigest()
     training = np.zeros(len(ids), bool)
     training[at] = chosen["training"].to_numpy(bool)
-    columns = {name: bool(frame[name].notna().any()) for name in ("tested", "weight")}
+    names = ("tested", "weight", "lower")
+    columns = {name: bool(frame[name].notna().any()) for name in names}
+    value, margin = column("value"), None
+    if columns["lower"]:
+        lower, upper = column("lower"), column("upper")
+        suppressed = np.isfinite(lower)
+        value = np.where(suppressed, 0.5 * (lower + upper), value)
+        margin = np.where(suppressed, 0.5 * (upper - lower), 0.0)
     return Responses(
-        value=column("value"),
+        value=value,
         training=training,
         tested=column("tested") if columns["tested"] else None,
         weight=column("weight") if columns["weight"] else None,
+        margin=margin,
         averaged=bool(about["averages"]),
         fingerprint=fingerprint,
     )

@@ -188,6 +188,8 @@ class SeriesSource:
         place = int(np.searchsorted(self._starts, number, side="right")) - 1
         t, part = self._known[place]
         block = part.load(number - int(self._starts[place]))
+        if any(each.store.margin is not None for _, each in self._known):
+            block = block.with_margin()
         return replace(block, bag=self._numbered(t, block.bag))
 
     def _numbered(self, period: int, bag: np.ndarray | None) -> np.ndarray:

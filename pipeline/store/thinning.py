@@ -61,6 +61,7 @@ def thinned_store(
                 y=store.y,
                 ids=store.ids,
                 trials=store.trials,
+                margin=store.margin,
                 covariates=store.covariates,
                 units=store.units,
                 grid=store.attrs["grid"],

@@ -159,16 +159,18 @@ def _foreseen(
     areas = as_asked(store.at(label).training, store.ids, at)
     functions = at.sample_functions(SURPRISE_DRAWS, rng)
     counts = [at.predict_bags(b, draws=functions).observed(rng).draws for b in areas.blocks()]
-    drawn, y = np.concatenate(counts, axis=1), areas.y
+    drawn = np.concatenate(counts, axis=1)
+    half = np.zeros(areas.n_bag) if areas.margin is None else areas.margin
+    least, most = areas.y - half, areas.y + half
     tails = [(1 - config.output.interval) / 2, (1 + config.output.interval) / 2]
     lower, upper = np.quantile(drawn, tails, axis=0)
-    inside, n = int(((lower <= y) & (y <= upper)).sum()), int(y.size)
+    inside, n = int(((lower <= most) & (least <= upper)).sum()), areas.n_bag
     return {
         "n_areas": n,
         "covered": inside,
         "p": float(binom.cdf(inside, n, config.output.interval)),
         "foreseen": float(drawn.sum(axis=1).mean()),
-        "observed": float(y.sum()),
+        "observed": float(areas.y.sum()),
     }
 
 

@@ -17,7 +17,8 @@ from pipeline.demo.country import CountrySpec, simulate_country
 # Modules that benchmarks import, a tool, and runs of over an hour: one of 45 GB of disk, and two
 # that go on where they ended.
 NOT_IN_MAKE_BENCH = (
-    "report", "plain_trees", "big_country", "result_hashes", "hundred_million", "qgis_project",
+    "report", "rates", "torch_pass", "counting", "guard", "performance_page",
+    "plain_trees", "big_country", "result_hashes", "hundred_million", "qgis_project",
     "qgis_render", "hosts", "host_network", "sizing", "chap_vietnam",
     "grids", "grid_scores", "design_tables", "exact_areas",
     "exact_posterior", "hmc", "prior_draws", "rank_tests", "records", "sbc", "gold",
@@ -35,10 +36,25 @@ def country(tmp_path_factory):
 
 
 def test_speed_counts_the_same_work():
-    found = speed.measure(300, 20, 1, 2)
+    found = speed.measure(300, 10, 20, 1, 2)
+    assert set(speed.DTYPES) < set(found)
+    assert {"step", "slopes", "pass", "predict"} < set(found["float64"])
     for dtype in speed.DTYPES:
-        assert found[dtype]["pass_seconds"] > 0
         assert found[dtype]["gemm_gflops"] > 0
+        assert 0 < found[dtype]["pass"]["share_of_limit"] <= 1
+
+
+def test_speed_refuses_what_differs_and_limits_that_are_none():
+    grad = {"theta": np.array([1.0, 2.0]), "root": np.array([[1.0, 9.0], [0.5, 1.0]])}
+    other = {**grad, "root": np.tril(grad["root"])}  # the upper part is ignored
+    assert speed.difference(-10.0, grad, -10.0, other) == 0
+    off = speed.difference(-10.0, grad, -10.0, {**other, "theta": np.array([1.0, 3.0])})
+    assert off == pytest.approx(1 / 3)
+    with pytest.raises(SystemExit, match="differs from PyTorch"):
+        speed.refused("pass", off, speed.AGREES["float32"])
+    for above in (1.1, np.nan):
+        with pytest.raises(SystemExit, match="a lower limit that is none"):
+            speed.refused("predict", above, 1.0, "of a lower limit that is none")
 
 
 def test_pairs_of_nodes_come_near_all_pairs():

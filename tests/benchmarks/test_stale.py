@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from benchmarks.report import code, write_results
-from benchmarks.stale import UNKNOWN, figures, pages_that_quote
+from benchmarks.stale import UNKNOWN, figures, pages_that_quote, quoted_by
 
 
 def test_pages_with_older_figures_are_named(tmp_path):
@@ -17,10 +17,12 @@ def test_pages_with_older_figures_are_named(tmp_path):
     now = code()["rooms"]
     fast, old = figures(now, directory=tmp_path, root=tmp_path)
     assert (fast.changed, fast.pages) == ((), ("docs/speed.md",))
+    assert quoted_by([fast]) == {}
     assert (old.version, old.pages) == (UNKNOWN, ("README.md",))
     later = {**now, "models.gp": "another"}
     fast, old = figures(later, directory=tmp_path, root=tmp_path)
     assert fast.changed == ("models.gp",)
+    assert quoted_by([fast, old]) == {"docs/speed.md": ["fast"], "README.md": ["old"]}
     assert figures(later, ["geo"], directory=tmp_path, root=tmp_path)[0].changed == ()
 
 

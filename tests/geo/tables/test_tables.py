@@ -110,7 +110,7 @@ def test_a_sheet_may_be_named_and_begin_lower_down(tmp_path):
         ("B3", "#N/A", "row 3 (id 1: '#N/A in cell B3')"),
         ("B3", "#DIV/0!", "row 3 (id 1: '#DIV/0! in cell B3')"),
         ("B3", datetime.datetime(2024, 3, 1), "row 3 (id 1: '2024-03-01')"),
-        ("B3", "1 000", "row 3 (id 1: '1 000')"),
+        ("B3", "1 00", "row 3 (id 1: '1 00')"),
         ("B3", True, "row 3 (id 1: 'True')"),
         ("B3", -1, "row 3 (id 1: -1)"),
     ],

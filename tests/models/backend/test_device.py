@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import models
-from models import VBAgg
+from models import Bags, VBAgg
 from models.aggregate.bag_pixel import BagPixel, Dasymetric
 from models.backend import arrays as xp
 from models.core.block import BagBlock
@@ -46,7 +46,7 @@ def cupy(request, monkeypatch):
 
 def _on(cupy, block: BagBlock) -> BagBlock:
     """Bring a block to the device: offsets and numbers of bags stay."""
-    names = ("x", "weight", "coords", "y", "trials")
+    names = ("x", "weight", "coords", "y", "trials", "margin")
     there = {
         name: cupy.asarray(getattr(block, name))
         for name in names
@@ -54,7 +54,7 @@ def _on(cupy, block: BagBlock) -> BagBlock:
     }
     return BagBlock(
         there["x"], there["weight"], there.get("coords"), block.offsets, there["y"], block.bag,
-        there.get("trials"),
+        there.get("trials"), margin=there.get("margin"),
     )  # fmt: skip
 
 
@@ -104,6 +104,31 @@ def _check(cupy, model, bags, tolerance=1e-10, state=None):
 def test_value_and_gradients_of_every_kernel(text, dtype, estimator, cupy, make_bags):
     model = plain(VBAgg, link="exp", estimator=estimator, kernel=text, n_inducing=7, dtype=dtype)
     _check(cupy, model, make_bags(largest=40), 1e-10 if dtype == "float64" else 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "link", "estimator"),
+    [
+        ("poisson", "exp", "log_normal"),
+        ("poisson", "exp", "bound"),
+        ("negative_binomial", "square", "second_order"),
+        ("beta_binomial", "probit", "second_order"),
+    ],
+)
+def test_suppressed_counts(likelihood, link, estimator, cupy, make_bags):
+    binomial = likelihood == "beta_binomial"
+    bags = make_bags(awkward=not binomial)
+    y = np.where(bags.y < 5, 2.0, bags.y)
+    margin = np.where(bags.y < 5, 2.0, 0.0)
+    trials = y + margin + 3.0 if binomial else None
+    bags = Bags(bags.x, bags.offsets, y, bags.weight, bags.coords, trials=trials, margin=margin)
+    assert 0 < (margin > 0).sum() < bags.n_bag
+    effect = estimator == "log_normal"
+    model = plain(
+        VBAgg, link=link, estimator=estimator, likelihood=likelihood, n_inducing=7,
+        area_effect=effect,
+    )  # fmt: skip
+    _check(cupy, model, bags, 1e-8)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from models.core.protocol import State, override
 from models.gp.kernel_terms import term_kernel
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
-from models.temporal.posterior import PathPosterior, path_posterior
+from models.temporal.posterior import PathPosterior, PeriodDraws, path_posterior
 from models.temporal.sites import unpacked
 from models.training.executor import ThreadExecutor
 from tests.models.temporal.world import Held, dense_regression, model_of, months
@@ -351,6 +351,36 @@ def test_a_period_of_a_model_is_a_model(fitted: SpaceTime) -> None:
             fitted.predict_bags(bags, period=time, draws=drawn).draws,
         )
     assert model.hyperparameter_table() == fitted.hyperparameter_table()
+
+
+def test_draws_in_parts_are_draws_of_one(fitted: SpaceTime) -> None:
+    """One part is what the whole draws; several have its moments, and differ from each other."""
+    bags = months(3)[1].numbered(0, 1 << 40)
+    times = [1.0, 2.0, 3.0]
+    whole = fitted.sample_functions(40, np.random.default_rng(5), times)
+    (one,) = fitted.sample_in_parts([40], np.random.default_rng(5), times)
+
+    def aggregates(drawn: PeriodDraws, time: float) -> np.ndarray:
+        return fitted.predict_bags(bags, period=time, draws=drawn).draws
+
+    np.testing.assert_array_equal(aggregates(one, 2.0), aggregates(whole, 2.0))
+    parts = list(fitted.sample_in_parts([150] * 4, np.random.default_rng(6), times))
+    found = np.log([[aggregates(each, time) for time in (1.0, 3.0)] for each in parts])
+    other = np.log(
+        [
+            aggregates(fitted.sample_functions(600, np.random.default_rng(7), times), t)
+            for t in (1.0, 3.0)
+        ]
+    )
+    pooled = np.concatenate(list(found), axis=1)  # (2, 600, n_bag)
+    sd = other.std(axis=1)
+    error = (pooled.mean(axis=1) - other.mean(axis=1)) / (sd * np.sqrt(2 / 600))
+    assert np.abs(error).max() < 4.5
+    np.testing.assert_allclose(pooled.std(axis=1), sd, rtol=0.2)
+    across = (found[:, 0] - pooled.mean(axis=1)[0]) * (found[:, 1] - pooled.mean(axis=1)[1])
+    joint = ((other[0] - other[0].mean(axis=0)) * (other[1] - other[1].mean(axis=0))).mean(axis=0)
+    np.testing.assert_allclose(across.mean(axis=(0, 1)), joint, atol=0.2 * float(sd.max()) ** 2)
+    assert np.abs(found[0] - found[1]).min() > 0  # no values are drawn twice
 
 
 def test_a_model_of_before_opens(fitted: SpaceTime) -> None:

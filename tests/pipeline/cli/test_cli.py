@@ -57,7 +57,7 @@ def project(tmp_path, monkeypatch):
         fake = types.ModuleType(module)
         setattr(fake, function, stand_in(stage))
         monkeypatch.setitem(sys.modules, module, fake)
-    sys.modules["pipeline.ingest.stage"].check_inputs = lambda config, _: checked([])
+    sys.modules["pipeline.ingest.stage"].check_inputs = lambda *_: checked([])
     return tmp_path
 
 
@@ -121,7 +121,7 @@ def test_check_shows_a_table_and_every_problem_once(project, capsys, monkeypatch
         Problem("counts_of_last_year", "another place", "told still"),
     ]
     stage = sys.modules["pipeline.ingest.stage"]
-    monkeypatch.setattr(stage, "check_inputs", lambda config, _: checked(found))
+    monkeypatch.setattr(stage, "check_inputs", lambda *_: checked(found))
     (project / "cases.csv").unlink()
     assert main(["check", str(project / "run.yaml")]) == 2
     out, err = capsys.readouterr()

@@ -20,10 +20,10 @@ LABELS = ("2022-12", "2023-01", "2023-02")
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return the same country with and without months that arrive later."""
-    small = replace(months.SPEC, shape=(18, 20), n_land=180, n_area=12, n_town=4, people=3e5)
+    small = replace(months.SPECS["small"], shape=(18, 20), n_land=180, n_area=12, n_town=4, people=3e5)
     whole, parts = (tmp_path_factory.mktemp(name) for name in ("whole", "parts"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(months, "SPEC", small)
+        patch.setitem(months.SPECS, "small", small)
         simulate_months(whole, N, seed=3)
         simulate_months(parts, N, seed=3)  # of an earlier demo: rain of later months must go
         simulate_months(parts, N, seed=3, n_later=LATER)

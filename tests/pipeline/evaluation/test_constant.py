@@ -110,7 +110,7 @@ def test_the_normal_noise_of_an_area_is_read_from_its_pixels(world):
 
 
 def test_a_likelihood_without_noise_of_its_own_reads_no_pixel(world):
-    store = SimpleNamespace(bag_weight=np.ones(3), y=np.ones(3))  # no blocks
+    store = SimpleNamespace(bag_weight=np.ones(3), y=np.ones(3), margin=None)  # no blocks
     np.testing.assert_array_equal(Areas.of(store, Poisson()).noise, 1)
 
 

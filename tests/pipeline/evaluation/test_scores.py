@@ -12,6 +12,8 @@ from sklearn.metrics import mean_poisson_deviance
 
 from pipeline.evaluation import scores
 from pipeline.evaluation.points import point_scores
+from pipeline.evaluation.posterior import PosteriorDraws
+from pipeline.evaluation.predictive_checks import imputed, predictive_checks
 
 
 @pytest.fixture
@@ -221,3 +223,50 @@ def test_density_by_moments_is_the_average_over_gamma_draws_and_poisson_without_
     fixed = scores.moment_log_density(y, np.full((7, 1), 40.1))
     np.testing.assert_allclose(fixed, stats.poisson.logpmf(y, 40.1))
     assert scores.moment_log_density(np.zeros(1), np.zeros((7, 1))) == 0
+
+
+def test_suppressed_counts_leave_coverage_exact_and_have_no_error():
+    rng = np.random.default_rng(0)
+    mean = rng.gamma(2.0, 3.0, 4000)
+    y, draws = rng.poisson(mean).astype(float), rng.poisson(mean, (200, 4000)).astype(float)
+    hidden = y < 5
+    least, most = np.where(hidden, 0.0, y), np.where(hidden, 4.0, y)
+    density = np.where(hidden, stats.poisson.logcdf(4, mean), stats.poisson.logpmf(y, mean))
+    found = scores.predictive_scores(least, draws, density, most=most)
+    exact = scores.predictive_scores(y[~hidden], draws[:, ~hidden], density[~hidden])
+    assert found["crps"] == exact["crps"]
+    assert found["nll"] == pytest.approx(-density.mean())
+    for level in ("0.5", "0.9"):
+        assert found["intervals"][level]["coverage"] == pytest.approx(float(level), abs=0.02)
+    # Of the known counts alone, which are the large ones, it is not.
+    skewed = scores.pit_histogram(draws[:, ~hidden], y[~hidden])
+    assert skewed[0] < 0.08
+    assert skewed[-1] > 0.12
+    np.testing.assert_allclose(scores.pit_histogram(draws, least, most=most), 0.1, atol=0.02)
+    people = scores.people_scores(least, mean, mean, np.ones(4000), draws, density, most=most)
+    assert people["coverage"]["0.9"] == pytest.approx(0.9, abs=0.02)
+    moments = scores.people_scores(
+        y[~hidden], mean[~hidden], mean[~hidden], np.ones((~hidden).sum()), draws[:, ~hidden],
+        density[~hidden],
+    )  # fmt: skip
+    assert people["rates"]["rmse"] == moments["rates"]["rmse"]
+    assert people["rates"]["mae"] == moments["rates"]["mae"]
+
+
+def test_checks_of_suppressed_counts_are_of_what_they_may_be():
+    """Left out, they would leave the areas whose counts are large: too many, and no zero."""
+    rng = np.random.default_rng(1)
+    mean = rng.gamma(2.0, 2.0, 60)
+    draws = rng.poisson(mean, (400, 60)).astype(float)
+    y = rng.poisson(mean).astype(float)
+    hidden = y < 5
+    nothing = np.zeros(60)
+    areas = PosteriorDraws(
+        bag=np.arange(60), y=np.where(hidden, np.nan, y), people=mean, mean=mean,
+        expected=np.tile(mean, (400, 1)), counts=draws, log_density=nothing,
+        least=np.where(hidden, 0.0, y), most=np.where(hidden, 4.0, y), log_lik=draws,
+        bag_data=nothing, centre=np.zeros((0, 60)),
+    )  # fmt: skip
+    found = predictive_checks(areas)
+    assert imputed(areas)[:, hidden].max() <= 4
+    assert min(found[name]["p"] for name in ("zeros", "dispersion", "largest")) > 0.05

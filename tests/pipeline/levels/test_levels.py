@@ -370,6 +370,10 @@ def test_prevalences_are_per_person_tested():
     found = own.totals(whole, pairs, np.ones(1), ids)
     assert np.isnan(found.cases[0])
     assert found.why[0] == "no count: b"
+    hidden = given.assign(observed=[5.0, np.nan], in_training=True, observed_lower=[np.nan, 0.0])
+    own = Observed.of(hidden, level)
+    assert own.why.tolist() == ["", "suppressed"]
+    assert own.totals(whole, pairs, np.ones(1), ids).why[0] == "suppressed: b"
     known = Observed(np.array([5.0, 8.0]), np.array([50.0, 20.0]))
     assert known.totals(whole, pairs, np.ones(1), ids).tested[0] == 70
     short = known.totals(whole, pairs, np.array([0.98]), ids)

@@ -176,7 +176,7 @@ def test_totals_that_differ_by_more_than_their_interval_are_told_with_the_reason
     assert told.endswith("largest in a +15, b +1, c +0")
     assert "size 4" in str(explain_difference(total, draws, ids, model(size=4.0)))
     assert "kernel" in str(explain_difference(total, draws, ids, model()))
-    near = replace(draws, y=np.array([11.0, 25.0, 2.0]))
+    near = replace(draws, y=np.array([11.0, 25.0, 2.0]), least=None, most=None)
     assert explain_difference(fitted_total(near, 0.5), near, ids, model()) is None
 
 

@@ -56,6 +56,9 @@ class Reader:
 
     labels = numbers
 
+    def margins(self, column):
+        return None
+
     def report(self, found, remedy, chosen=None):
         self.problems.append(found)
 

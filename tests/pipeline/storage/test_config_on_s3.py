@@ -60,10 +60,11 @@ def test_a_store_that_is_away_is_told_to_try_again(tmp_path, monkeypatch, capsys
 
 def test_relative_paths_are_those_of_inputs_and_results():
     prefix = Location("s3://bucket/maps")
+    elsewhere = {"x": {"path": "https://example.org/x.tif"}, "y": {"path": "/data/y.tif"}}
     data = {
         "areas": {"path": "a.gpkg"},
         "grid": {"like": "../p.tif"},
-        "covariates": {"x": {"path": "https://example.org/x.tif"}, "y": {"path": "/data/y.tif"}},
+        "covariates": {**elsewhere, "t": {"table": "t.csv"}, "s": {"slope": "z.tif"}},
         "evaluate": {"folds": {"path": "f.csv"}},
         "output": {"areas": [{"path": "l.gpkg"}]},
         "notify": {"path": "kept"},
@@ -72,7 +73,11 @@ def test_relative_paths_are_those_of_inputs_and_results():
     assert anchored(data, prefix, "my.yaml", problems) == {
         "areas": {"path": "s3://bucket/maps/a.gpkg"},
         "grid": {"like": "s3://bucket/p.tif"},
-        "covariates": data["covariates"],
+        "covariates": {
+            **elsewhere,
+            "t": {"table": "s3://bucket/maps/t.csv"},
+            "s": {"slope": "s3://bucket/maps/z.tif"},
+        },
         "evaluate": {"folds": {"path": "s3://bucket/maps/f.csv"}},
         "output": {"areas": [{"path": "s3://bucket/maps/l.gpkg"}], "dir": "s3://bucket/maps/out"},
         "notify": {"path": "kept"},

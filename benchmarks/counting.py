@@ -1,0 +1,71 @@
+"""Products, exponentials and passes of the product's code, counted from the shapes of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from models import VBAgg
+from models.gp import bag_variance, draws, kernels, pixel_pass
+
+#: Visits of areas in fits, and their pixels; flops of matrix products; values of exponentials.
+KEYS = ("passes", "pixels", "flops", "exps")
+Add = Callable[[str, float], None]
+
+
+@contextmanager
+def counted(add: Add) -> Iterator[None]:
+    """Call ``add(key, number)`` for all that is counted, in this process and those it forks.
+
+    The products are those of the pixels (moments, their adjoints), of the pairs of an area and of
+    drawn functions; symmetric ones count half. What the driver does with the inducing variables
+    alone is left out.
+    """
+    kept: dict[tuple[Any, str], Callable[..., Any]] = {}
+
+    def put(owner: Any, name: str, count: Callable[..., None]) -> None:
+        function = kept[owner, name] = getattr(owner, name)
+
+        def counting(*args: Any, **named: Any) -> Any:
+            count(*args, **named)
+            return function(*args, **named)
+
+        setattr(owner, name, counting)
+
+    def visit_of_bags(_: Any, params: Any, block: Any, __: Any) -> None:
+        if "gather" not in params:
+            add("passes", block.n_bag)
+            add("pixels", block.n_pix)
+
+    def symmetric(k: Any, *_: Any) -> None:
+        add("flops", k.shape[0] * k.shape[1] ** 2)
+
+    def pairs(variance: Any, group: Any) -> None:
+        n = group.nodes.shape[0]
+        add("flops", 3 * n * n * variance._fwd.k.shape[1])  # K Q K', the adjoint's with K
+        add("exps", n * n / 2)
+
+    def moments(_: Any, params: Any, z: Any, *, learn: bool = True, **__: Any) -> None:
+        add("flops", (2 if learn else 1) * z.shape[0] * params["alpha"].shape[0] ** 2)
+
+    def kernel(_: Any, at: Any) -> None:
+        add("exps", at.z.shape[0] * at.w.shape[0])
+
+    def drawn(functions: Any, z: Any) -> None:
+        n, n_feature = z.shape[0], functions.features.n_feature
+        own = functions.weights.size + functions.coefficients.size
+        add("flops", 2 * n * own)
+        add("exps", n * n_feature / 2)
+
+    put(VBAgg, "block_stats", visit_of_bags)
+    put(pixel_pass, "squares", symmetric)
+    put(pixel_pass, "forward", moments)
+    put(bag_variance.BagVariance, "visit", pairs)
+    put(kernels.Radial, "evaluate", kernel)
+    put(draws.FunctionDraws, "latent", drawn)
+    try:
+        yield
+    finally:
+        for (owner, name), function in kept.items():
+            setattr(owner, name, function)

@@ -1,0 +1,119 @@
+"""The command ``disagg init``: a commented configuration from what lies in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from geo.core.errors import InputError, Problem, name_first
+from pipeline.cli.console import AsJson, Output, Quiet, Verbose, reported_errors
+
+if TYPE_CHECKING:
+    from pipeline.inspection.guess import Ask
+
+NAME = "disagg.yaml"
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where the files are; here by default.")
+    ] = Path(),
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing; end where several files fit.")
+    ] = False,
+    answer: Annotated[
+        list[str] | None,
+        typer.Option("--answer", metavar="KEY=VALUE", help="Answer a question beforehand."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help=f"Replace a {NAME} that is there.")
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write a commented configuration from the files of a folder, and check it.
+
+    \b
+    Boundaries are the vector file whose ids a table has; counts are the
+    whole numbers of that table; people are the raster that says so; all
+    other rasters are covariates. {period} stands for the dates of files.
+    Where several fit, it asks.
+
+    \b
+    Examples:
+      disagg init
+      disagg init data --yes
+      disagg init data --yes --answer population=pop_2020.tif
+    """  # noqa: D301
+    from pipeline.inspection.first import configuration
+    from pipeline.inspection.folder import Folder
+    from pipeline.inspection.guess import guess
+    from pipeline.storage.files import write_text
+
+    output = Output(as_json, quiet, verbose)
+    with reported_errors(output, f"disagg init {folder}", resumable=False):
+        target = folder / NAME
+        if not folder.is_dir():
+            raise InputError(Problem(str(folder), "no such folder", "give one with the files"))
+        if target.exists() and not force:
+            remedy = "--force replaces it; nothing was written"
+            raise InputError(Problem(str(target), "is there already", remedy))
+        found = guess(Folder.read(folder), _asking(_answers(answer or []), folder, yes=yes))
+        text = configuration(found, folder, found.left)
+        write_text(target, text)
+        output.print(f"Written: {target}\n\n{text}")
+        for each in found.left:
+            output.print(f"not used: {each}")
+        problems = _problems(target, output)
+        output.print_json(
+            {"ok": not problems, "path": str(target), "left": found.left,
+             "problems": [str(each) for each in problems]}
+        )  # fmt: skip
+        for problem in problems:
+            output.error(f"error: {problem}")
+        if problems:
+            output.print(f"Next: correct what is named, or disagg check {target} --fix")
+            raise typer.Exit(2)
+        output.print(f"Next: disagg check {target} --html")
+
+
+def _problems(target: Path, output: Output) -> list[Problem]:
+    from pipeline.cli.check import LINE_AFTER_S, all_problems
+
+    return all_problems(target, None, output.progress(LINE_AFTER_S))[0]
+
+
+def _answers(given: Sequence[str]) -> dict[str, str]:
+    wrong = [each for each in given if "=" not in each]
+    if wrong:
+        remedy = "write it as KEY=VALUE, such as population=pop.tif"
+        raise InputError(Problem(f"--answer {wrong[0]}", "has no =", remedy))
+    return {key.strip(): value.strip() for key, _, value in (each.partition("=") for each in given)}
+
+
+def _asking(known: dict[str, str], folder: Path, *, yes: bool) -> Ask:
+    """Return what answers questions: by the options, or on the terminal."""
+
+    def ask(key: str, text: str, answers: Sequence[str]) -> str:
+        if key in known:
+            if known[key] not in answers:
+                what = f"{known[key]!r} is none of {name_first(list(answers), 12)}"
+                raise InputError(Problem(f"--answer {key}", what, "give one of these"))
+            return known[key]
+        if yes:
+            remedy = f"answer it: --answer {key}={answers[0]}, say; nothing was written"
+            what = f"{text} {name_first(list(answers), 12)}"
+            raise InputError(Problem(f"{folder}: {key}", what, remedy))
+        typer.echo(f"\n{text}")
+        for number, each in enumerate(answers, 1):
+            typer.echo(f"  {number}  {each}")
+        while True:
+            chosen = typer.prompt("Number", type=int)
+            if 1 <= chosen <= len(answers):
+                return answers[chosen - 1]
+
+    return ask

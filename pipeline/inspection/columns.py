@@ -1,0 +1,136 @@
+"""What the columns of tables are: ids of areas, counts, people, dates, and the step of periods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+import pandas as pd
+
+from geo.core.calendar import STEPS, WEEKDAYS, Calendar
+from geo.core.columns import attribute_columns, folded, id_text, is_missing
+from geo.core.period_text import read_periods
+from geo.core.spelling import USUAL
+from geo.tables.id_proposals import PERIOD_NAME
+from pipeline.inspection.folder import Boundary
+
+SHARE = 0.5  # of a table's ids that are those of areas
+N_CELL = 5_000  # rows that tell what a column has
+MOSTLY = 0.8  # of the cells of a column of numbers: some say `<5`
+CASES = re.compile(
+    r"case|\bcas\b|casos?|count|confirm|positiv|deaths?|incid|malaria|cholera|dengue"
+)
+TESTED = re.compile(r"tested|examined|(?<![a-z])tests?(?![a-z])|denominator")
+PEOPLE = re.compile(
+    r"(?<![a-z])(pop(ulation|ulacao)?|people|persons?|inhabitants|ppp|worldpop)(?![a-z])|population"
+)
+_CODE = re.compile(r"(?<![a-z])(id|code|pcode|uid|key|iso|gid)(?![a-z])")
+_FORM = re.compile(r"(19|20)\d\d(-?(0[1-9]|1[0-2])(-?[0-3]\d)?|-?[Ww]\d\d?|-?[Qq][1-4])?")
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Which column of a table has the ids of which of the boundaries."""
+
+    table_id: str
+    area_id: str
+    share: float
+    loose: bool
+
+
+def pairing_of(table: pd.DataFrame, areas: Boundary) -> Pairing | None:
+    """Return the columns of a table and of boundaries that have the same ids; None if none do."""
+    found: list[tuple[tuple[float, ...], Pairing]] = []
+    own = {c: id_text(areas.frame[c]) for c in attribute_columns(areas.frame)}
+    unique = {c: set(t) for c, t in own.items() if t.notna().all() and t.is_unique}
+    for column in map(str, table.columns):
+        texts = set(id_text(table[column].head(100 * N_CELL)).dropna())
+        for area_column, known in unique.items():
+            if not texts or (_counting(texts) and folded(column) != folded(area_column)):
+                continue
+            share = len(texts & known) / len(texts)
+            loose = share < SHARE
+            if loose:
+                by_fold = {folded(text) for text in known}
+                share = sum(folded(text) in by_fold for text in texts) / len(texts)
+            if share >= SHARE:
+                same, code = (
+                    folded(column) == folded(area_column),
+                    _CODE.search(area_column.lower()),
+                )
+                order = (not loose, round(share, 2), bool(code), same)
+                found.append((order, Pairing(column, area_column, share, loose)))
+    return max(found, key=lambda each: each[0])[1] if found else None
+
+
+def _counting(texts: set[str]) -> bool:
+    """Return whether ids may only count rows."""
+    numbers = [int(text) for text in texts if text.isdigit()]
+    return len(numbers) == len(texts) > (max(numbers) - min(numbers)) / 2
+
+
+def count_columns(table: pd.DataFrame) -> list[str]:
+    """Return the columns that may be counts, without ids, dates and people.
+
+    Numbers have to be whole, unless the name says cases: modelled counts have decimals.
+    """
+    found = []
+    for name in map(str, table.columns):
+        plain = name.lower()
+        other = PEOPLE.search(plain) or _CODE.search(plain.replace("_", " "))
+        if other or has_dates(table[name]):
+            continue
+        numbers = numbers_of(table[name])
+        if is_whole(numbers) or (CASES.search(plain) and numbers.size and numbers.min() >= 0):
+            found.append(name)
+    return found
+
+
+def numbers_of(column: pd.Series) -> np.ndarray:
+    """Return the numbers of a column; empty if many cells have other texts, such as names."""
+    given = [each for each in column.head(N_CELL) if not is_missing(each)]
+    numbers = np.array([USUAL.number_or_nan(each) for each in given], np.float64)
+    known: np.ndarray = numbers[~np.isnan(numbers)]
+    return known if known.size >= MOSTLY * numbers.size else np.empty(0)
+
+
+def is_whole(numbers: np.ndarray) -> bool:
+    """Return whether there are numbers, all of them whole and none below 0."""
+    return bool(numbers.size and (numbers >= 0).all() and (numbers % 1 == 0).all())
+
+
+def has_dates(column: pd.Series) -> bool:
+    """Return whether a column has dates; bare numbers are, if its name says so."""
+    texts = id_text(column.head(N_CELL)).dropna()
+    read, refused = read_periods(texts.unique())
+    if not len(texts) or refused or not all(_FORM.fullmatch(str(text)) for text in read):
+        return False
+    return PERIOD_NAME.fullmatch(str(column.name)) is not None or not all(
+        str(text).isdigit() for text in texts
+    )
+
+
+def is_period_name(name: str) -> bool:
+    """Return whether the name of a column is a date."""
+    (read,), _ = read_periods([name])
+    return read is not None and _FORM.fullmatch(read) is not None
+
+
+def step_of(texts: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the step of periods, and the weekday that a week of dates begins on."""
+    read = [text for text in read_periods(texts)[0] if text is not None]
+    days = [n for text in read if (n := Calendar("day").number(text)) is not None]
+    if not days:
+        fit = [s for s in STEPS[1:] if all(Calendar(s).number(text) is not None for text in read)]
+        return (fit[0] if read and fit else None), None
+    if len(days) < len(read):
+        return None, None
+    each = [date.fromordinal(day) for day in days]
+    if len({day.day for day in each}) == 1 and each[0].day == 1:
+        return "month", None
+    if len(days) > 1 and not any((day - days[0]) % 7 for day in days):
+        return "week", WEEKDAYS[each[0].weekday()]
+    return "day", None

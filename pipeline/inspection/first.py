@@ -1,0 +1,192 @@
+"""A first configuration, commented: the text that ``disagg init`` writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from geo.sources.raster_header import crs_text
+from pipeline.config.series import MARKS
+from pipeline.ingest.raster_suspicions import DENSITY
+from pipeline.inspection.folder import RasterFile
+from pipeline.inspection.guess import Guess, names_column
+
+N_PIX = 40_000  # of a grid that no raster gives
+PERIOD, YEAR = MARKS
+#: Degrees that a plane of one zone is good for.
+WIDE = 12.0
+
+
+def configuration(found: Guess, folder: Path, left: list[str]) -> str:
+    """Return a configuration as YAML with comments.
+
+    Parameters
+    ----------
+    found : Guess
+    folder : Path
+        Of the files; the map has its name.
+    left : list of str
+        Files that are not used, and why.
+    """
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.resolve().name).strip("-").lower() or "map"
+    lines = [
+        "# Written by `disagg init` from the files of this folder. Each key: disagg config KEY.",
+        "# Look through it, then: disagg check disagg.yaml; disagg run disagg.yaml",
+        f"name: {name}",
+        "",
+        *_areas(found),
+        *_response(found),
+        *_population(found),
+        *_covariates(found),
+        *_grid(found),
+        *_time(found),
+        *_model(found),
+        "output:      {dir: out, rate_per: 1000}   # thresholds: exceedance: [50, 100]",
+    ]
+    if found.truth is not None:
+        lines.append(f"truth:       {{path: {_text(found.truth.path)}}}   # of a simulated country")
+    if left:
+        lines += ["", "# Not used:", *(f"#   {each}" for each in left)]
+    return "\n".join(lines) + "\n"
+
+
+def _areas(found: Guess) -> Iterator[str]:
+    areas, section = found.areas, {"path": found.areas.path}
+    if areas.layer is not None:
+        section["layer"] = areas.layer
+    section["id"] = found.pairing.area_id
+    name = names_column(found)
+    if name is not None:
+        section["name"] = name
+    yield _line("areas", section, f"{len(areas.frame):,} areas, {crs_text(areas.frame.crs)}")
+
+
+def _response(found: Guess) -> Iterator[str]:
+    key, section = ("labels" if found.labels else "counts"), dict[str, str]()
+    if found.counts is not None:
+        section["path"] = found.counts.path
+        if found.counts.sheet is not None:
+            section["sheet"] = found.counts.sheet
+        section["id"] = found.pairing.table_id
+    section["value"] = found.value
+    if found.pairing.loose:
+        section["match"] = "spelling"
+    if found.wide:
+        section["periods"] = "columns"
+    for name in ("period", "tested", "weight"):
+        value = getattr(found, name)
+        if value is not None and not (found.labels and name != "period"):
+            section[name] = value
+    if "weight" in section:
+        section["weight_unit"] = "people"
+    share = f"{100 * found.pairing.share:.0f} % of its ids are those of areas"
+    own = "a column of the areas" if found.counts is None else share
+    if found.pairing.loose:
+        own += ", but for their spelling"
+    if found.labels:
+        own += "; 1 or 0: labels"
+    yield _line(key, section, own)
+
+
+def _population(found: Guess) -> Iterator[str]:
+    people = found.population
+    if people is None:
+        why = found.why.get("population", "no raster of people: rates are per km2")
+        yield f"# population: {why}"
+        return
+    section: dict[str, object] = {"path": _marked(people, found)}
+    dense = DENSITY.search(f"{people.name} {people.about.unit} {people.about.description}".lower())
+    if dense is not None:
+        section["density"] = True
+    unit = (
+        f"density, as {dense[0].strip()!r} says"
+        if dense
+        else "people per pixel; density: true if per km2"
+    )
+    yield _line("population", section, unit)
+
+
+def _covariates(found: Guess) -> Iterator[str]:
+    if not found.covariates and not found.tables:
+        yield "# covariates: none; space and time explain all"
+        return
+    yield "covariates:            # further keys: transform (log1p, log, sqrt), resampling, lag"
+    for name, each in found.covariates.items():
+        unit = each.about.unit or "unit not told"
+        n = f"; {len(each.labels)} files" if each.labels else ""
+        yield f"  {_text(name)}: {{path: {_text(_marked(each, found))}}}   # {_plain(unit)}{n}"
+    for name, (table, pairing, column, period) in found.tables.items():
+        section = {"table": table.path, "id": pairing.table_id, "value": column}
+        if period is not None:
+            section["period"] = period
+        yield f"  {_text(name)}: {_flow(section)}   # by area: its pixels share it"
+
+
+def _marked(each: RasterFile, found: Guess) -> str:
+    """Return a path with the mark of what its files are of: a period of the counts, or a year."""
+    return each.path.replace(PERIOD, YEAR) if each.years and found.step != "year" else each.path
+
+
+def _grid(found: Guess) -> Iterator[str]:
+    people = found.population
+    if people is not None and not people.labels:
+        yield _line("grid", {"like": people.path}, "maps have the grid of this raster")
+        return
+    if people is not None:
+        yield "# grid: that of the first file of the population"
+        return
+    crs, resolution = _own_grid(found)
+    about = "a pixel's side is in units of the CRS: finer costs time"
+    yield _line("grid", {"crs": crs, "resolution": resolution}, about)
+
+
+def _own_grid(found: Guess) -> tuple[str, float]:
+    """Return a CRS in metres and a resolution that makes some ten thousand pixels."""
+    shapes = found.areas.frame.geometry
+    west, _, east, _ = shapes.to_crs("OGC:CRS84").total_bounds
+    zone = shapes.estimate_utm_crs() if east - west < WIDE else None
+    crs = "EPSG:6933" if zone is None else f"EPSG:{zone.to_epsg()}"
+    surface = float(shapes.to_crs(crs).area.sum())
+    exact = np.sqrt(surface / N_PIX)
+    step = 10 ** np.floor(np.log10(exact))
+    return crs, float(next(k * step for k in (1, 2, 5, 10) if k * step >= exact))
+
+
+def _time(found: Guess) -> Iterator[str]:
+    if found.step is None:
+        return
+    section = {"step": found.step}
+    if found.week not in (None, "monday"):
+        section["week"] = str(found.week)
+    yield _line("time", section, "one model of all periods; without `time` the latest is mapped")
+
+
+def _model(found: Guess) -> Iterator[str]:
+    if found.labels:
+        yield "model:       {kind: pooled_gp}   # learns from labels; others: disagg models"
+    elif found.tested is not None:
+        yield "model:       {likelihood: beta_binomial}   # positives among people tested"
+
+
+def _line(key: str, section: dict[str, object] | dict[str, str], comment: str) -> str:
+    return f"{key + ':':<12} {_flow(section)}   # {_plain(comment)}"
+
+
+def _flow(section: dict[str, object] | dict[str, str]) -> str:
+    text: str = yaml.safe_dump(
+        dict(section), default_flow_style=True, sort_keys=False, allow_unicode=True, width=4096
+    )
+    return text.strip()
+
+
+def _text(value: str) -> str:
+    text: str = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=4096)
+    return text.strip()[1:-1]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,217 @@
+"""What lies in a folder: boundaries, tables and rasters, with what tells one from another."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import geopandas as gpd
+import openpyxl
+import pandas as pd
+import pyogrio
+
+from geo.core.errors import InputError, one_line
+from geo.sources.boundary_formats import BOUNDARIES, read_geoparquet
+from geo.sources.registry import source_of
+from geo.sources.source import Description
+from geo.tables.registry import read_table
+
+VECTORS = {".gpkg", ".shp", ".geojson", ".json", ".kml", ".fgb", ".geoparquet", ".parquet"}
+TABLES = {".csv", ".tsv", ".txt", ".xlsx", ".parquet"}
+RASTERS = {".tif", ".tiff", ".vrt", ".nc", ".img", ".asc", ".grib", ".grb", ".zarr"}
+DEPTH = 2  # folders below
+N_FILES = 5_000
+#: A date in a file's name: 2024, 2024-03, 202403, 2024_03_31, 2024-W13, 2024Q1.
+_DATE = re.compile(
+    r"(?<!\d)(?:19|20)\d\d(?:[-_]?[WwQq]\d\d?|[-_]?(?:0[1-9]|1[0-2])(?:[-_]?[0-3]\d)?)?(?!\d)"
+)
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """A layer with polygons."""
+
+    path: str
+    layer: str | None
+    frame: gpd.GeoDataFrame
+
+    @property
+    def title(self) -> str:
+        """How a user names it."""
+        return self.path if self.layer is None else f"{self.path}:{self.layer}"
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table, or a sheet of a workbook; ``{period}`` in its path stands for several files.
+
+    Attributes
+    ----------
+    path : str
+    sheet : str or None
+    frame : DataFrame
+        Of the first file of several.
+    labels : tuple of str
+        What stands for ``{period}``.
+    """
+
+    path: str
+    sheet: str | None
+    frame: pd.DataFrame
+    labels: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """How a user names it."""
+        return self.path if self.sheet is None else f"{self.path}:{self.sheet}"
+
+
+@dataclass(frozen=True)
+class RasterFile:
+    """A raster; ``{period}`` in its path stands for several files."""
+
+    path: str
+    about: Description
+    labels: tuple[str, ...] = ()
+
+    @property
+    def years(self) -> bool:
+        """Whether its files are of years."""
+        return bool(self.labels) and all(len(label) == 4 for label in self.labels)
+
+    @property
+    def paths(self) -> list[str]:
+        """Each of its files."""
+        return [self.path.replace("{period}", label) for label in self.labels] or [self.path]
+
+    @property
+    def name(self) -> str:
+        """Return a name of a covariate: that of the file, without a date."""
+        stem = Path(self.path.replace("{period}", "")).stem
+        return re.sub(r"\W+", "_", stem).strip("_").lower() or "raster"
+
+
+@dataclass
+class Folder:
+    """The files of a folder, by what they are.
+
+    Attributes
+    ----------
+    path : Path
+    boundaries, tables, rasters : lists
+    left : list of str
+        What was left out, and why.
+    """
+
+    path: Path
+    boundaries: list[Boundary] = field(default_factory=list)
+    tables: list[TableFile] = field(default_factory=list)
+    rasters: list[RasterFile] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> Folder:
+        """Look into a folder: headers of rasters, whole tables and boundaries."""
+        found = cls(path)
+        seen: set[str] = set()
+        for pattern, files in _grouped(_files(path), path).items():
+            name = pattern.rpartition("/")[2]
+            if name in seen:  # a copy, or a later delivery, in a folder further down
+                found.left.append(f"{pattern}: {name} is nearer")
+                continue
+            if found._take(pattern, files):
+                seen.add(name)
+        return found
+
+    def _take(self, pattern: str, files: list[tuple[str, Path]]) -> bool:
+        """Add what a file, or several of one name, are; return whether they are something."""
+        first, suffix = files[-1][1], Path(pattern).suffix.lower()
+        labels = tuple(label for label, _ in files if label)
+        n_before = len(self.boundaries), len(self.tables), len(self.rasters)
+        try:
+            if suffix in VECTORS and not labels:
+                self._vector(pattern, first)
+            if suffix in TABLES and n_before[0] == len(self.boundaries):
+                for sheet in _sheets(first):
+                    frame, _ = read_table(first, pattern, sheet=sheet)
+                    self.tables.append(TableFile(pattern, sheet, frame, labels))
+            if suffix in RASTERS:
+                source = source_of(first)
+                self.rasters.append(RasterFile(pattern, source.describe(), labels))
+                source.close()
+        except InputError as error:
+            self.left.append(f"{pattern}: {error.problems[0].found}")
+        return n_before != (len(self.boundaries), len(self.tables), len(self.rasters))
+
+    def _vector(self, pattern: str, path: Path) -> None:
+        if path.suffix.lower().endswith("parquet"):
+            if path.suffix.lower() == ".parquet":
+                try:
+                    self.boundaries.append(Boundary(pattern, None, read_geoparquet(path, None)))
+                except InputError:  # a table
+                    return
+            return
+        try:
+            layers = pyogrio.list_layers(path)
+        except pyogrio.errors.DataSourceError as error:
+            self.left.append(f"{pattern}: {one_line(error)}")
+            return
+        fit = [str(name) for name, kind in layers if "Polygon" in str(kind) or kind == "Unknown"]
+        for name in fit:
+            layer = name if len(layers) > 1 else None
+            frame = BOUNDARIES.of(path)(path, layer)
+            if frame.geom_type.isin(["Polygon", "MultiPolygon"]).any():
+                self.boundaries.append(Boundary(pattern, layer, frame))
+
+
+def _sheets(path: Path) -> list[str | None]:
+    """Return the sheets of a workbook that has several, else the only part of a table."""
+    if path.suffix.lower() != ".xlsx":
+        return [None]
+    book = openpyxl.load_workbook(path, read_only=True)
+    names: list[str | None] = list(book.sheetnames)
+    book.close()
+    return names if len(names) > 1 else [None]
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a folder and those below, the nearest first, without results."""
+    return [path for _, path in sorted((len(p.parts), p) for p in _walk(folder))][:N_FILES]
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for top, folders, files in os.walk(folder):
+        here = Path(top)
+        depth = len(here.relative_to(folder).parts)
+        results = "run.json" in files and depth > 0
+        stores = [name for name in folders if name.endswith(".zarr")]
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith((".", "__")) and name not in stores and depth < DEPTH
+        ]
+        if results:
+            folders.clear()
+            continue
+        yield from (here / name for name in [*files, *stores] if not name.startswith("."))
+
+
+def _grouped(files: list[Path], folder: Path) -> dict[str, list[tuple[str, Path]]]:
+    """Return files by their path, those that differ in a date alone under ``{period}``."""
+    dated: dict[str, list[tuple[str, Path]]] = {}
+    for path in files:
+        name = path.relative_to(folder).as_posix()
+        dates = set(_DATE.findall(name))
+        label = dates.pop() if len(dates) == 1 else ""
+        pattern = name.replace(label, "{period}") if label else name
+        dated.setdefault(pattern, []).append((label, path))
+    found: dict[str, list[tuple[str, Path]]] = {}
+    for pattern, each in dated.items():
+        if len(each) > 1 and "{period}" in pattern:
+            found[pattern] = sorted(each)
+        else:
+            found |= {p.relative_to(folder).as_posix(): [("", p)] for _, p in each}
+    return found

@@ -1,0 +1,325 @@
+"""What the files of a folder are for: boundaries, counts, people, covariates; else a question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from geo.core.columns import (
+    LABELS,
+    attribute_columns,
+    id_text,
+    name_column,
+)
+from geo.core.errors import InputError, Problem
+from geo.core.period_text import read_periods
+from geo.tables.id_proposals import by_period
+from pipeline.inspection.columns import (
+    CASES,
+    PEOPLE,
+    TESTED,
+    Pairing,
+    count_columns,
+    has_dates,
+    is_period_name,
+    is_whole,
+    numbers_of,
+    pairing_of,
+    step_of,
+)
+from pipeline.inspection.folder import Boundary, Folder, RasterFile, TableFile
+
+NONE = "none"
+_TRUTH = re.compile(r"^truth(?![a-z])")
+
+#: Asks a question: its key, its text, and the answers that there are.
+Ask = Callable[[str, str, Sequence[str]], str]
+
+
+@dataclass
+class Guess:
+    """What a configuration is made of, with the reason of each part.
+
+    Attributes
+    ----------
+    areas : Boundary
+    counts : TableFile or None
+        None if the counts are a column of the boundaries.
+    pairing : Pairing
+    value : str
+    labels, wide : bool
+        Whether values are labels; whether the table has a column for each period.
+    tested, weight, period : str or None
+        Columns.
+    step, week : str or None
+        Of the periods.
+    texts : list of str
+        The periods, as ``{period}`` stands for them.
+    population : RasterFile or None
+    covariates : dict of RasterFile
+    tables : dict of (TableFile, Pairing, str, str or None)
+        Covariates that are columns of tables: the column, and that of the period.
+    truth : RasterFile or None
+    why : dict of str
+        By section.
+    left : list of str
+        Files that are not used, and why.
+    """
+
+    areas: Boundary
+    counts: TableFile | None
+    pairing: Pairing
+    value: str = ""
+    labels: bool = False
+    wide: bool = False
+    tested: str | None = None
+    weight: str | None = None
+    period: str | None = None
+    step: str | None = None
+    week: str | None = None
+    texts: list[str] = field(default_factory=list)
+    population: RasterFile | None = None
+    covariates: dict[str, RasterFile] = field(default_factory=dict)
+    tables: dict[str, tuple[TableFile, Pairing, str, str | None]] = field(default_factory=dict)
+    truth: RasterFile | None = None
+    why: dict[str, str] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+
+def guess(folder: Folder, ask: Ask) -> Guess:
+    """Find out what the files are for; ask where several fit.
+
+    Raises
+    ------
+    InputError
+        If there are no boundaries or no counts, or a question cannot be asked.
+    """
+    found = _pair(folder, ask)
+    found.left = list(folder.left)
+    _values(found, ask)
+    _periods(folder, found)
+    _rasters(folder, found, ask)
+    _other_tables(folder, found)
+    return found
+
+
+def _pair(folder: Folder, ask: Ask) -> Guess:
+    """Choose the boundaries and the table of the counts, by the ids that they share."""
+    place = str(folder.path)
+    if not folder.boundaries:
+        remedy = "add a GeoPackage, Shapefile or GeoJSON of the areas"
+        raise InputError(Problem(place, "has no file with polygons", remedy))
+    pairs = [
+        (areas, table, pairing)
+        for areas in folder.boundaries
+        for table in folder.tables
+        if (pairing := pairing_of(table.frame, areas)) is not None
+    ]
+    shapes = {areas.title: areas for areas, _, _ in pairs} or {
+        each.title: each for each in folder.boundaries
+    }
+    title = _one(ask, "areas", "Which has the boundaries of the counts?", list(shapes))
+    own = [(table, pairing) for areas, table, pairing in pairs if areas.title == title]
+    if not own:
+        frame = shapes[title].frame.drop(columns="geometry")
+        columns = [c for c in count_columns(frame) if CASES.search(c.lower())]
+        if not columns:
+            remedy = "add a table with a column of the areas' ids and one of the counts"
+            raise InputError(Problem(place, "no table has the ids of the areas", remedy))
+        texts = {c: id_text(frame[c]) for c in map(str, frame.columns) if c not in columns}
+        ids = [c for c, each in texts.items() if each.notna().all() and each.is_unique]
+        if not ids:
+            remedy = "add a column with an id of each area"
+            raise InputError(Problem(title, "no column identifies an area", remedy))
+        own_id = _one(ask, "areas.id", "Which column identifies an area?", ids)
+        return Guess(shapes[title], None, Pairing(own_id, own_id, 1.0, loose=False))
+    by_title = {table.title: (table, pairing) for table, pairing in own}
+    named = [t for t, (table, pairing) in by_title.items() if _cases_in(table, pairing)]
+    chosen = named if len(named) == 1 else named or list(by_title)
+    which = _one(ask, "counts", "Which table has the counts?", chosen)
+    table, pairing = by_title[which]
+    return Guess(shapes[title], table, pairing)
+
+
+def _cases_in(table: TableFile, pairing: Pairing) -> bool:
+    columns = [c for c in count_columns(table.frame) if c != pairing.table_id]
+    return bool(columns) and any(
+        CASES.search(text.lower()) for text in [*columns, table.title.rpartition("/")[2]]
+    )
+
+
+def _values(found: Guess, ask: Ask) -> None:
+    """Choose the column of the counts, and those of people and tested."""
+    frame = (
+        found.areas.frame.drop(columns="geometry") if found.counts is None else found.counts.frame
+    )
+    columns = [c for c in count_columns(frame) if c != found.pairing.table_id]
+    dated = [c for c in map(str, frame.columns) if is_period_name(c)]
+    if len(dated) > 1:
+        found.wide, found.value, found.period = True, "cases", None
+        found.why["counts"] = f"a column for each of {len(dated)} periods"
+        return
+    tested = [c for c in columns if TESTED.search(c.lower())]
+    plain = [c for c in columns if c not in tested]
+    named = [c for c in plain if CASES.search(c.lower())]
+    if not plain and not named:
+        text = ", ".join(map(str, frame.columns))
+        what = f"no column has whole numbers from 0 that may be counts: {text}"
+        where = found.areas.title if found.counts is None else found.counts.title
+        raise InputError(Problem(where, what, "add a column with the counts"))
+    found.value = _one(ask, "counts.value", "Which column has the counts?", named or plain)
+    numbers = numbers_of(frame[found.value])
+    found.labels = set(np.unique(numbers)) <= set(LABELS.values()) and not named
+    people = [
+        str(c) for c in frame.columns
+        if PEOPLE.search(str(c).lower()) and (numbers_of(frame[c]) > 0).any()
+    ]  # fmt: skip
+    found.weight = people[0] if len(people) == 1 else None
+    if tested:
+        text = f"Are the {found.value} positives among the {tested[0]}?"
+        answer = _one(ask, "counts.tested", text, [*tested, NONE])
+        found.tested = None if answer == NONE else answer
+
+
+def _periods(folder: Folder, found: Guess) -> None:
+    """Find the periods of the counts, and their step."""
+    table = found.counts
+    if table is None:
+        return
+    frame, texts = table.frame, list[str]()
+    if table.labels:
+        texts = list(table.labels)
+    elif found.wide:
+        texts = [c for c in map(str, frame.columns) if is_period_name(c)]
+    else:
+        ids = id_text(frame[found.pairing.table_id])
+        for column in map(str, frame.columns):
+            if column in (found.pairing.table_id, found.value) or not has_dates(frame[column]):
+                continue
+            own = id_text(frame[column])
+            if own.nunique() > 1 and not pd.concat([ids, own], axis=1).duplicated().any():
+                found.period, texts = column, list(own.dropna().unique())
+                break
+        if found.period is None and ids.dropna().duplicated().any():
+            remedy = by_period(frame, ids, found.value, None).removeprefix("; ")
+            what = (
+                f"column {found.pairing.table_id!r} has ids several times, and no column of dates"
+            )
+            remedy = remedy or "give one row for each area, or a column with the period"
+            raise InputError(Problem(str(folder.path / table.path), what, remedy))
+    if texts:
+        found.step, found.week = step_of(texts)
+        found.texts = [text for text in read_periods(texts)[0] if text is not None]
+
+
+def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
+    """Tell the people from the covariates, and the truth of a simulation."""
+    rasters = []
+    for each in folder.rasters:
+        if each.labels and found.step is None and PEOPLE.search(each.name):  # of which year?
+            rasters += [replace(each, path=p, labels=()) for p in each.paths]
+        elif _usable(each, found):
+            rasters.append(each)
+    truths = [each for each in rasters if _TRUTH.search(each.name)]
+    found.truth = truths[0] if len(truths) == 1 and not found.labels else None
+    found.left += [f"{each.path}: one of several truths" for each in truths if found.truth is None]
+    rest = [each for each in rasters if each not in truths]
+    named = [each for each in rest if PEOPLE.search(f"{each.name} {each.about.unit}".lower())]
+    if found.weight is not None and found.counts is not None and not named:
+        found.why["population"] = f"people are the column {found.weight} of the counts"
+    elif rest:
+        text = "Which raster has the people?"
+        known = [each.path for each in named]
+        given = known if len(known) == 1 else [*(known or [r.path for r in rest]), NONE]
+        answer = _one(ask, "population", text, given)
+        found.population = next((each for each in rest if each.path == answer), None)
+    found.weight = None if found.population is not None else found.weight
+    for each in rest:
+        if each == found.population:
+            continue
+        if each in named and found.population is not None:
+            found.left.append(f"{each.path}: people are {found.population.path}")
+            continue
+        if each.name in found.covariates:
+            found.left.append(f"{each.path}: {found.covariates[each.name].path} has its name")
+        else:
+            found.covariates[each.name] = each
+
+
+def _usable(each: RasterFile, found: Guess) -> bool:
+    """Return whether a raster can be a layer; if not, say why."""
+    about, moving = each.about, found.step is not None
+    why = ""
+    if about.trouble is not None:
+        why = about.trouble[0]
+    elif about.crs is None:
+        why = "has no CRS; add it with `crs: EPSG:xxxx`"
+    elif len(about.bands) > 1:
+        why = f"has {len(about.bands)} bands; add it with `band`, `variable`, `time` or `aggregate`"
+    elif each.labels and not moving:
+        why = f"{len(each.labels)} files of periods, and the counts have one: add the one of theirs"
+    elif each.labels and not each.years and not set(each.labels) & set(found.texts):
+        why = f"its dates ({each.labels[0]}) are not written as those of the counts "
+        why += f"({found.texts[0]}): rename the files"
+    elif not _overlaps(about, found.areas):
+        why = "does not overlap the areas"
+    if why:
+        found.left.append(f"{each.path}: {why}")
+    return not why
+
+
+def _overlaps(about: object, areas: Boundary) -> bool:
+    grid = getattr(about, "grid", None)
+    if grid is None or areas.frame.crs is None:
+        return True  # the check tells
+    own = areas.frame.geometry.to_crs(grid.crs).total_bounds
+    west, south, east, north = grid.bounds
+    turn = 360.0 if grid.crs.is_geographic else 0.0
+    if not np.isfinite(own).all():
+        return True
+    return any(
+        own[0] + shift < east and own[2] + shift > west and own[1] < north and own[3] > south
+        for shift in (0.0, turn, -turn)
+    )
+
+
+def _other_tables(folder: Folder, found: Guess) -> None:
+    """Take columns of decimals of other tables as covariates: what may be counts is left out."""
+    for table in folder.tables:
+        if table is found.counts:
+            continue
+        pairing = pairing_of(table.frame, found.areas)
+        if pairing is None or pairing.loose or table.labels:
+            found.left.append(f"{table.title}: has not the ids of the areas")
+            continue
+        period = next(
+            (c for c in map(str, table.frame.columns)
+             if c != pairing.table_id and has_dates(table.frame[c])), None,
+        )  # fmt: skip
+        used = 0
+        for column in map(str, table.frame.columns):
+            numbers = numbers_of(table.frame[column])
+            if column in (pairing.table_id, period) or not numbers.size or is_whole(numbers):
+                continue
+            name = re.sub(r"\W+", "_", column).strip("_").lower()
+            if name not in found.covariates and (period is None or found.step is not None):
+                found.tables[name] = (table, pairing, column, period)
+                used += 1
+        if not used:
+            text = "its whole numbers may be counts, labels or folds: none is a covariate"
+            found.left.append(f"{table.title}: {text}")
+
+
+def names_column(found: Guess) -> str | None:
+    """Return the column with the names of the areas, if another than that of the ids."""
+    name = name_column(attribute_columns(found.areas.frame))
+    return None if name == found.pairing.area_id else name
+
+
+def _one(ask: Ask, key: str, text: str, answers: Sequence[str]) -> str:
+    """Return the only answer, or ask."""
+    return answers[0] if len(answers) == 1 else ask(key, text, answers)

@@ -1,0 +1,39 @@
+"""The files of all periods: what is missing or damaged is one line, before anything is fitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.check import all_problems
+from pipeline.config.reader import load_config
+from pipeline.ingest.period_files import period_states
+from tests.pipeline.series_inputs import write_inputs
+
+
+def test_missing_periods_are_one_line(tmp_path: Path) -> None:
+    config = write_inputs(tmp_path)
+    for month in ("2024-02", "2024-03", "2024-06"):
+        (tmp_path / f"rain_{month}.tif").unlink()
+    problems, *_ = all_problems(config)
+    (line,) = [str(each) for each in problems]
+    assert "covariates.rain.path: no file of 3 of 6 periods: 2024-02, 2024-03, 2024-06" in line
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_a_damaged_header_is_told_with_its_periods(tmp_path: Path, ahead: int) -> None:
+    config = write_inputs(tmp_path)
+    config.write_text(config.read_text().replace("forecast: 1", f"forecast: {ahead}"))
+    for month in ("2024-02", "2024-05", "2024-07"):
+        (tmp_path / f"rain_{month}.tif").write_text("no raster")
+    problems, *_ = all_problems(config)
+    months = "2024-02, 2024-05" + (", 2024-07" if ahead else "")
+    assert [each.found for each in problems] == [f"{months}: is not a raster that GDAL can read"]
+
+
+def test_a_forecast_may_lack_its_file(tmp_path: Path) -> None:
+    config = write_inputs(tmp_path)
+    assert all_problems(config)[0] == []
+    states = period_states(load_config(config))
+    assert states == {"covariates.rain": ["file"] * 6 + ["no file"]}

@@ -1,0 +1,274 @@
+"""A configuration from a folder: it passes the check, and what several files fit is asked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from pipeline.cli.check import all_problems
+from pipeline.cli.main import main
+from pipeline.inspection.columns import step_of
+from tests.pipeline.series_inputs import (
+    MONTHS,
+    areas,
+    counts,
+    elevation,
+    people,
+    rain,
+    write_raster,
+)
+from tests.real_data import MADAGASCAR, real
+
+
+def _one_period() -> pd.DataFrame:
+    table = counts(1)
+    return table[["id", "cases"]]
+
+
+def _month(directory: Path) -> None:
+    """Write a map of one period: numbers of districts, a density, a file of another kind."""
+    areas().rename(columns={"id": "Code"}).to_file(directory / "d.geojson", driver="GeoJSON")
+    _one_period().rename(columns={"id": "kode"}).to_csv(directory / "t.csv", index=False)
+    write_raster(directory / "pop_density.tif", people())
+    write_raster(directory / "Night Lights.tif", rain(1))
+    (directory / "notes.txt").write_text("read me\n")
+
+
+def _series(directory: Path) -> None:
+    """Write months whose files say so, people of two years, provinces beside districts."""
+    (directory / "shapes").mkdir()
+    (directory / "climate").mkdir()
+    own = areas().rename(columns={"id": "ADM2_PCODE"})
+    own.to_file(directory / "shapes" / "adm2.shp")
+    whole = gpd.GeoDataFrame({"ADM1": ["X"]}, geometry=[own.union_all()], crs=own.crs)
+    whole.to_file(directory / "shapes" / "adm1.shp")
+    table = counts().rename(columns={"month": "mois", "cases": "cas"})
+    table.to_excel(directory / "Paludisme 2024.xlsx", index=False)
+    for n, month in enumerate(MONTHS):
+        write_raster(directory / "climate" / f"precip_{month}.tif", rain(n))
+    write_raster(directory / "ghs_pop_2020.tif", people())
+    write_raster(directory / "ghs_pop_2025.tif", 1.1 * people())
+    write_raster(directory / "dem.tif", elevation())
+
+
+def _tables(directory: Path) -> None:
+    """Write a country without rasters, with people in the table of the counts."""
+    areas().to_file(directory / "areas.gpkg")
+    counts().assign(people=5000).to_csv(directory / "cases.csv", index=False)
+    climate = counts()[["id", "month"]]
+    climate["rain_mm"] = np.linspace(0.5, 99.5, len(climate))
+    climate.to_csv(directory / "climate.csv", index=False)
+
+
+def _wide(directory: Path) -> None:
+    """Write a column a month, and ids in other capitals."""
+    areas().to_file(directory / "areas.gpkg")
+    table = counts().assign(id=lambda t: t["id"].str.lower())
+    table.pivot_table("cases", "id", "month", "first").to_csv(directory / "counts.csv")
+    write_raster(directory / "people.tif", people())
+
+
+def _files(directory: Path) -> None:
+    """Write a table a month."""
+    areas().to_file(directory / "areas.gpkg")
+    for month, own in counts().groupby("month"):
+        own[["id", "cases"]].to_csv(directory / f"cases_{month}.csv", index=False)
+    write_raster(directory / "people.tif", people())
+
+
+WRITTEN = [
+    (_month, {
+        "areas": {"path": "d.geojson", "id": "Code"},
+        "counts": {"path": "t.csv", "id": "kode", "value": "cases"},
+        "population": {"path": "pop_density.tif", "density": True},
+        "covariates": {"night_lights": {"path": "Night Lights.tif"}},
+        "grid": {"like": "pop_density.tif"},
+    }),
+    (_series, {
+        "areas": {"path": "shapes/adm2.shp", "id": "ADM2_PCODE"},
+        "counts": {"path": "Paludisme 2024.xlsx", "id": "id", "value": "cas", "period": "mois"},
+        "population": {"path": "ghs_pop_{year}.tif"},
+        "covariates": {"dem": {"path": "dem.tif"},
+                       "precip": {"path": "climate/precip_{period}.tif"}},
+        "time": {"step": "month"},
+    }),
+    (_tables, {
+        "areas": {"path": "areas.gpkg", "id": "id"},
+        "counts": {"path": "cases.csv", "id": "id", "value": "cases", "period": "month",
+                   "weight": "people", "weight_unit": "people"},
+        "covariates": {"rain_mm": {"table": "climate.csv", "id": "id", "value": "rain_mm",
+                                   "period": "month"}},
+        "grid": {"crs": "EPSG:32736", "resolution": 100.0},
+        "time": {"step": "month"},
+    }),
+    (_wide, {
+        "areas": {"path": "areas.gpkg", "id": "id"},
+        "counts": {"path": "counts.csv", "id": "id", "value": "cases", "match": "spelling",
+                   "periods": "columns"},
+        "population": {"path": "people.tif"}, "grid": {"like": "people.tif"},
+        "time": {"step": "month"},
+    }),
+    (_files, {
+        "areas": {"path": "areas.gpkg", "id": "id"},
+        "counts": {"path": "cases_{period}.csv", "id": "id", "value": "cases"},
+        "population": {"path": "people.tif"}, "grid": {"like": "people.tif"},
+        "time": {"step": "month"},
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("write", "wanted"), WRITTEN)
+def test_a_folder_makes_a_configuration_that_passes(
+    tmp_path: Path, write: Callable[[Path], None], wanted: dict[str, object]
+) -> None:
+    write(tmp_path)
+    assert main(["init", str(tmp_path), "--yes", "--quiet"]) == 0
+    made = tmp_path / "disagg.yaml"
+    found = yaml.safe_load(made.read_text())
+    assert {k: v for k, v in found.items() if k not in ("name", "output")} == wanted
+    assert made.read_text().count("#") > 5
+    assert all_problems(made)[0] == []
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
+
+
+def _two_people(directory: Path) -> None:
+    _month(directory)
+    write_raster(directory / "people_2015.tif", people())
+    write_raster(directory / "people_2020.tif", people())
+
+
+def _two_counts(directory: Path) -> None:
+    _month(directory)
+    _one_period().assign(deaths=1).to_csv(directory / "t.csv", index=False)
+
+
+def _tested(directory: Path) -> None:
+    _month(directory)
+    _one_period().assign(examined=9999).to_csv(directory / "t.csv", index=False)
+
+
+def _nameless_people(directory: Path) -> None:
+    _month(directory)
+    (directory / "pop_density.tif").rename(directory / "x.tif")
+
+
+def _two_boundaries(directory: Path) -> None:
+    _month(directory)
+    areas().to_file(directory / "again.gpkg")
+
+
+@pytest.mark.parametrize(
+    ("write", "key", "answer"),
+    [
+        (_two_people, "population", "people_2015.tif"),
+        (_two_counts, "counts.value", "deaths"),
+        (_tested, "counts.tested", "none"),
+        (_nameless_people, "population", "none"),
+        (_two_boundaries, "areas", "again.gpkg"),
+    ],
+)
+def test_what_several_fit_is_asked(
+    tmp_path: Path,
+    write: Callable[[Path], None],
+    key: str,
+    answer: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(tmp_path)
+    assert main(["init", str(tmp_path), "--yes"]) == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    assert f": {key}: " in error
+    assert answer in error
+    assert not (tmp_path / "disagg.yaml").exists()
+    assert main(["init", str(tmp_path), "--yes", "--quiet", "--answer", f"{key}={answer}"]) == 0
+    assert all_problems(tmp_path / "disagg.yaml")[0] == []
+
+
+def test_questions_on_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _two_counts(tmp_path)
+    answers = iter([7, 2])
+    monkeypatch.setattr("typer.prompt", lambda *_, **__: next(answers))
+    assert main(["init", str(tmp_path)]) == 0
+    assert "Which column has the counts?\n  1  cases\n  2  deaths" in capsys.readouterr().out
+    assert yaml.safe_load((tmp_path / "disagg.yaml").read_text())["counts"]["value"] == "deaths"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda d: (d / "d.geojson").unlink(), "has no file with polygons"),
+        (lambda d: (d / "t.csv").unlink(), "no table has the ids of the areas"),
+        (lambda d: (d / "disagg.yaml").write_text("mine"), "is there already; --force replaces"),
+        (shutil.rmtree, "no such folder"),
+        (
+            lambda d: pd.concat([_one_period()] * 2).to_csv(d / "t.csv", index=False),
+            "has ids several times",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    tmp_path: Path, spoil: Callable[[Path], object], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    _month(folder)
+    spoil(folder)
+    assert main(["init", str(folder), "--yes"]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert len(error.strip().splitlines()) == 1
+    made = folder / "disagg.yaml"
+    assert not made.exists() or made.read_text() == "mine"
+
+
+def test_files_that_cannot_be_layers_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _files(tmp_path)
+    write_raster(tmp_path / "rain_2024_01.tif", rain(0))
+    write_raster(tmp_path / "rain_2024_02.tif", rain(1))
+    (tmp_path / "later").mkdir()
+    write_raster(tmp_path / "later" / "people.tif", people())
+    assert main(["init", str(tmp_path), "--yes"]) == 0
+    out = capsys.readouterr().out
+    assert "not used: rain_{period}.tif: its dates (2024_01) are not written as" in out
+    assert "not used: later/people.tif: people.tif is nearer" in out
+    assert "covariates" not in yaml.safe_load((tmp_path / "disagg.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("texts", "step"),
+    [
+        (["2023", "2024"], ("year", None)),
+        (["2024-Q1", "2024-Q2"], ("quarter", None)),
+        (["202401", "202402"], ("month", None)),
+        (["2024-W01", "2024-W02"], ("week", None)),
+        (["2024-01-01", "2024-02-01", "2024-03-01"], ("month", None)),
+        (["2024-01-07", "2024-01-14", "2024-01-28"], ("week", "sunday")),
+        (["2024-01-07", "2024-01-08"], ("day", None)),
+        (["round 1", "round 2"], (None, None)),
+    ],
+)
+def test_steps(texts: list[str], step: tuple[str | None, str | None]) -> None:
+    assert step_of(texts) == step
+
+
+@real
+def test_madagascar(tmp_path: Path) -> None:
+    folder = tmp_path / "madagascar"
+    shutil.copytree(MADAGASCAR, folder, copy_function=shutil.copyfile)
+    folder.chmod(0o755)
+    assert main(["init", str(folder), "--yes", "--quiet"]) == 0
+    found = yaml.safe_load((folder / "disagg.yaml").read_text())
+    assert found["counts"] == {"path": "cases.csv", "id": "district_id", "value": "cases"}
+    assert len(found["covariates"]) == 7
