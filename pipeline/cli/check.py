@@ -120,6 +120,8 @@ def check(
             if examined is not None:
                 counts = parsed is not None and parsed.response_kind.countable
                 print_profile(examined.profile, found.get("areas.repair", ""), counts=counts)
+            for key in (key for key in found if key.startswith("points.")):
+                output.print(f"\n  {key}: {found[key]}")
         if not both:  # the table on the terminal has them all
             for problem in problems:
                 print_error(f"error: {problem}")
