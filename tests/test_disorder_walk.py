@@ -72,7 +72,7 @@ def test_the_walk_works_as_it_stands(tmp_path: Path) -> None:
     assert "upper sozira district,AR0001," in taken
     assert "update: 2022-08 taken in" in taken
     assert re.search(r"2022-08: \d+ of \d+ new counts are inside", taken)
-    assert "update: 2022-08 taken in" in more
+    assert "2022-08 had been taken in before: its counts have changed" in more
     before, after = august.loc["2022-08"], late.loc["2022-08"]
     came = before["observed"].isna() & after["observed"].notna()
     assert came.sum() >= 2
