@@ -131,7 +131,7 @@ class AggregateModel(Estimator):
         base, level, own = self.resolved_likelihood.starting_scale(sample)
         units = self.resolved_likelihood.units(sample)
         each = {unit_of(name): np.array([unit]) for name, unit in units.items()}
-        return {**scaling_of(sample, base), **each}, level, own
+        return {**scaling_of(sample.of(0), base), **each}, level, own
 
     @override
     def check_params(self) -> None:

@@ -86,6 +86,14 @@ class Linearised:
         Sums of ``b``, and what ``v`` has besides.
     bent : (n_area,) float64
         What a variance of ``f`` inside the area adds to ``v``.
+    bag_data : (..., n_area)
+        What the likelihood needs of each.
+    factored : bool, or (n_area,) bool
+        Whether the response has a factor of its own, or a place.
+    displaced : (n_area,) bool or None
+        Which bags are of one of their pixels, unknown which.
+    between : (n_area,) float64
+        Variance of ``v`` between the pixels of a displaced bag, by the fit.
     start : (n_area,) float64
         ``v`` at the mode of the responses' density and its factor.
     by_factor : (n_area,) float64
@@ -100,6 +108,7 @@ class Linearised:
         link, likelihood = model.resolved_link, model.resolved_likelihood
         self._link = link
         self._seen = seen = Observation.of(likelihood, link, params, bags)
+        likelihood = seen.likelihood  # of intervals, where some counts are suppressed
         fitted = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=False)
         m, s = np.asarray(fitted.m, dtype=np.float64), np.asarray(fitted.s, dtype=np.float64)
         rate, slope = link.moments(m, s, 1)
@@ -121,16 +130,43 @@ class Linearised:
         self.start, self.moves = v0, not likelihood.quadratic
         # A factor on Psi(v) adds to v, to first order; noise in units of the responses is v's own.
         self.by_factor = np.asarray(link.value(v0) / link.slope(v0))
-        self.base, tau2 = likelihood.without_factor(seen.params)
-        if tau2 > 0.0:
-            self.moves = False
+        self.base, _ = likelihood.without_factor(seen.params)
+        self.bag_data = seen.bag_data
+        tau2 = likelihood.factor_variance(seen.params, seen.bag_data)
+        # Which of its pixels a displaced bag is of is noise as well; more where they differ more.
+        self.displaced, self.between = likelihood.displaced(seen.bag_data), np.zeros(bags.n_bag)
+        if self.displaced is not None:
+            self.between = np.where(self.displaced, self._between(model, params, bags, m, s), 0.0)
+            tau2 = tau2 + self.between
+        self.factored = tau2 > 0.0
+        if np.any(self.factored):
             at = np.log(np.maximum(total * link.value(v0), LEAST)) - 0.5 * tau2
             spread = np.full(bags.n_bag, tau2 + SPREAD)
             mode, _ = mixture_mode(self.base, seen.y, at, seen.params, seen.bag_data, spread)
-            self.start = _inverse(link, np.exp(mode) / total)
+            self.start = np.where(self.factored, _inverse(link, np.exp(mode) / total), v0)
+            self.moves = not np.all(self.factored)
+        self._scale = likelihood.log_scale(seen.params, seen.bag_data)
         # With fewer cases than the prior of the level calls few the posterior of the mean is far
         # from Gaussian; where no rate has a slope there is nothing to expand.
         self.usable = known and not few_cases(link.name, float(params["mean"][0]), fixed)
+
+    def _between(
+        self, model: SurfaceModel, params: Arrays, bags: BagBlock, m: np.ndarray, s: np.ndarray
+    ) -> np.ndarray:
+        """Return the variance of ``f`` between pixels, and what of theirs the average lacks."""
+        offsets, ones = bags.offsets, np.maximum(self.ones, LEAST)
+        fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
+        mean = segment_sum(self.b * m, offsets) / ones
+        each = segment_sum(self.b * (m**2 + s), offsets) / ones - mean**2
+        whole = ones**2 * each - fwd.followed(self.b, offsets).value
+        return np.maximum(whole, 0.0)
+
+    def moved(self, v: np.ndarray, scale: np.ndarray | None) -> np.ndarray:
+        """Return where sites that stay are under other scales: a scale moves them as a whole."""
+        if scale is None or self._scale is None:
+            return v
+        at = self._link.value(self.start) * np.exp(self._scale - scale)
+        return np.where(self.factored, _inverse(self._link, at), v)
 
     def sites(self, base: dict[str, float], v: np.ndarray) -> Sites:
         """Return the Gaussian sites of the areas: their places and variances, and a constant.
@@ -189,8 +225,11 @@ class AreaEvidence:
         self.side = side_of(state.fixed) or 1.0
         self._sites: tuple[tuple[float, ...], Sites] | None = None
         self._neighbour = None
-        if bags.coords is not None and bags.n_bag > 1:
-            self._neighbour = nearest(around.centres(bags.x.shape[1]).T)
+        own = np.ones(bags.n_bag, bool) if bags.source is None else bags.source == 0
+        self._here = np.flatnonzero(own)
+        if bags.coords is not None and self._here.size > 1:
+            centres = around.centres(bags.x.shape[1]).T[self._here]
+            self._neighbour = self._here[nearest(centres)]
 
     def at(self, x: np.ndarray) -> Evidence | None:
         """Evaluate.
@@ -211,16 +250,20 @@ class AreaEvidence:
         # Psi is not linear: the more f varies inside an area, the further its mean is from f's.
         around = self._around
         prior_mean = around.offset + around.bent * (inside - self._inside)
-        _, tau2 = self._likelihood.without_factor(params)
+        tau2 = self._likelihood.factor_variance(params, around.bag_data)
         noise = around.by_factor**2 * tau2
+        if around.displaced is not None:
+            # The fit knows how the pixels differ by what is known everywhere, such as slopes.
+            between = np.maximum(around.between + inside - self._inside, 0.0)
+            noise = noise + np.where(around.displaced, between, 0.0)
         prior_mean = prior_mean - 0.5 * around.by_factor * tau2
-        v = self._at
+        v = around.moved(self._at, self._likelihood.log_scale(params, around.bag_data))
         for _ in range(MOST_STEPS if around.moves else 1):
             found = self._regress(cov, prior_mean, noise, self._site(params, v))
             if found is None:
                 return None
             value, mean, precision, mode = found
-            step = mode - v
+            step = np.where(around.factored, 0.0, mode - v)
             close = not around.moves or np.abs(step).max() < CLOSE * self.large_sd
             if close:
                 break
@@ -268,14 +311,13 @@ class AreaEvidence:
             Deviation of the noise: of a factor on the mean, or in units of the responses'.
         """
         theta, field = x[: self._kernel.n_theta], 0.0
-        around = self._around
-        here = np.arange(around.ones.size)
+        around, here = self._around, self._here
         if self._neighbour is not None:
             for number, term in enumerate(self._cov.terms):
                 if getattr(term.kernel, "spatial", False):
                     k = self._cov.term(number, theta)
-                    field += float(np.mean(np.diag(k) - k[here, self._neighbour]))
-        scale = around.by_factor if self._likelihood.positive else 1.0
+                    field += float(np.mean(np.diag(k)[here] - k[here, self._neighbour]))
+        scale = around.by_factor[here] if self._likelihood.positive else 1.0
         noise = float(np.mean((scale * sd) ** 2))
         return noise / (noise + max(field, 0.0))
 

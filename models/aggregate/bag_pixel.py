@@ -31,7 +31,7 @@ class BagPixel(VBAgg):
     200 inducing points and the ``additive`` kernel.
     """
 
-    averages = False
+    averages, takes_sources = False, False
     auto_kernel = "additive"
     kind = "bag_pixel"
     about = "baseline: an area as one pixel"
@@ -53,7 +53,7 @@ class Dasymetric(VBAgg):
     Parameters are those of :class:`models.VBAgg`; ``auto`` is as of :class:`BagPixel`.
     """
 
-    averages = False
+    averages, takes_sources = False, False
     auto_kernel = "additive"
 
     @override

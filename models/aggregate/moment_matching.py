@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import roots_hermite
 
 from models.backend.arrays import namespace
-from models.likelihoods.area_effect import AREA_SD, log_normal_mixture
+from models.likelihoods.area_effect import log_normal_mixture
 from models.likelihoods.likelihood import Terms
 from models.likelihoods.observation import Observation
 
@@ -130,8 +130,10 @@ def marginal(seen: Observation, c: Any, v: Any, linear: Any) -> Expected:
 
 def marginal_terms(seen: Observation, t: Any, rest: Any) -> Terms:
     """Return ``log E_r p(y | e^{t + r})``, ``d1`` by ``t``, ``d2`` by ``Var r`` (n_bag,)."""
-    base, tau2 = seen.likelihood.without_factor(seen.params)
+    base, _ = seen.likelihood.without_factor(seen.params)
+    tau2 = seen.likelihood.factor_variance(seen.params, seen.bag_data)
     at = log_normal_mixture(base, seen.y, t - 0.5 * tau2, rest + tau2, seen.params, seen.bag_data)
     if base is seen.likelihood:
         return at
-    return replace(at, by={**at.by, AREA_SD: 2.0 * tau2 * (at.d2 - 0.5 * at.d1)})
+    by_factor = 2.0 * tau2 * (at.d2 - 0.5 * at.d1)
+    return replace(at, by={**at.by, **seen.likelihood.by_factor(by_factor, seen.bag_data)})

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from models.aggregate import bounds, moment_matching
+from models.aggregate.displaced import Displaced
 from models.backend.arrays import namespace, segment_sum, spread
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays
@@ -86,34 +87,41 @@ def aggregate(
         mean = namespace(mean).maximum(mean, TINY)
     variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, max_pixels)
     followed, share, value = None, None, variance.value
+    displaced = Displaced.of(seen, fwd.m, fwd.s, mean)
+    together = 1.0 if displaced is None else ~displaced.bags  # whose pairs of pixels count
     if estimator == "log_normal" and seen.link.name == "exp" and "cov" in fwd.params:
         b = p * a1
         line = fwd.followed(b, offsets)
         if variance.drawn is not None:
             share = DrawnShare(fwd, a1, variance.drawn, offsets.shape[0] - 1)
             value = value + share.has * line.value - share.value
+        value = value if displaced is None else displaced.instead_of(value)
         at = moment_matching.marginal(seen, mean, value, line.value)
         by_linear = at.by_linear
         if share is not None:
-            by_linear = by_linear + share.has * at.by_variance
+            by_linear = by_linear + share.has * at.by_variance * together
         followed = (line, by_linear)
     else:
         rule = {
             "log_normal": moment_matching.log_normal,
             "second_order": moment_matching.second_order,
         }[estimator]
-        at = rule(seen, mean, value)
+        at = rule(seen, mean, value if displaced is None else displaced.instead_of(value))
     total = finite(float(at.value.sum()))
-    slope = spread(at.by_mean, offsets) * p
-    pair_m, pair_s, pairs = variance.backward(at.by_variance, slopes=slopes)
+    by_mean = at.by_mean if displaced is None else displaced.by_mean(at.by_mean, at.by_variance)
+    slope = spread(by_mean, offsets) * p
+    pair_m, pair_s, pairs = variance.backward(at.by_variance * together, slopes=slopes)
     d_m, d_s = slope * a1 + pair_m, 0.5 * slope * a2 + pair_s
+    if displaced is not None:
+        own_m, own_s = displaced.backward(at.by_variance, offsets)
+        d_m, d_s = d_m + own_m, d_s + own_s
     if followed is not None:  # b = p e^{m + s / 2}
         by_b = spread(followed[1], offsets) * line.by_weight(fwd.k) * b
         d_m += by_b
         d_s += 0.5 * by_b
     drawn = None
     if share is not None:
-        by_log, drawn = share.backward(-at.by_variance, fwd.m.shape[0])
+        by_log, drawn = share.backward(-at.by_variance * together, fwd.m.shape[0])
         d_m += by_log
         d_s += 0.5 * by_log
     return Aggregated(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from models.aggregate.displaced import Displaced
 from models.aggregate.moment_matching import LEAST_LOG_VARIANCE, LEAST_REST
 from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import segment_sum
@@ -69,7 +70,8 @@ def observed_factors(
     r = np.log(np.maximum(drawn, TINY)) - centre
     edge = MOST_DEVIATIONS * np.sqrt(rest)
     r = np.clip(r, -edge, edge)
-    likelihood, tau2 = seen.likelihood.without_factor(seen.params)
+    likelihood, _ = seen.likelihood.without_factor(seen.params)
+    tau2 = seen.likelihood.factor_variance(seen.params, seen.bag_data)
     # The sum of r and of the area's effect is what the response tells of; r has a share in it.
     prior = centre - 0.5 * tau2
     variance = rest + tau2
@@ -94,6 +96,8 @@ def _parts(
     if variance.drawn is not None:
         share = DrawnShare(fwd, a1, variance.drawn, offsets.shape[0] - 1)
         value = value + share.has * line.value - share.value
+    displaced = Displaced.of(seen, fwd.m, fwd.s, c)
+    value = value if displaced is None else displaced.instead_of(value)
     total = np.maximum(np.log1p(value / c**2), 2.0 * LEAST_LOG_VARIANCE)
     own = np.minimum(line.value / c**2, total - LEAST_REST)
     rest = np.maximum(total - own, LEAST_REST)

@@ -8,6 +8,7 @@ serves a rate of 0.4 and one of 1e-6.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
@@ -34,7 +35,9 @@ from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient
 from models.gp.priors import level_unit, log_prior, log_prior_level, log_prior_noise, side_of
 from models.gp.scaling import scaled_inputs
+from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.observation import Observation
+from models.likelihoods.sources import several_sources
 from models.training.device import moved
 from models.training.few_pixels import ALL_PIXELS, block_arrays
 from models.training.optim import adam_step
@@ -79,6 +82,10 @@ class VBAgg(KernelModel, AggregateModel):
         400 points. See :func:`models.gp.inducing_points.place_inducing`.
     kernel : str
         See :func:`models.gp.kernel_text.parse_kernel`; ``auto`` is ``smooth_joint``.
+    sources : dict of dict, optional
+        Sources of responses beside the areas, by name, in the order of their numbers in
+        ``Bags(source=...)`` from 1 on: ``likelihood`` of each, and ``offset``, whether its scale is
+        learnt (by default); see :mod:`models.likelihoods.sources`.
     priors : {"none", "weak"}
         Penalised-complexity priors on the kernel and the likelihood, see :mod:`priors`; the bound
         then holds their log density.
@@ -137,6 +144,8 @@ class VBAgg(KernelModel, AggregateModel):
     source = "Law et al. 2018"
     sweep: ClassVar[Sweep] = "minibatch"
 
+    #: Whether sources beside the areas can be given.
+    takes_sources: ClassVar[bool] = True
     #: Whether ``n_inducing="auto"`` stands for averages of the bags, where these are few.
     averages: ClassVar[bool] = True
     auto_kernel: ClassVar[str] = "smooth_joint"
@@ -144,6 +153,7 @@ class VBAgg(KernelModel, AggregateModel):
     estimator: Estimation = "auto"
     n_inducing: Count | Literal["auto"] = "auto"
     kernel: str = "auto"
+    sources: Mapping[str, Mapping[str, Any]] | None = None
     priors: Literal["none", "weak"] = "weak"
     learn_inducing: bool = False
     pair_pixels: Count = 64
@@ -172,6 +182,12 @@ class VBAgg(KernelModel, AggregateModel):
         return None if self.averages and self.n_inducing == "auto" else self.n_points
 
     @property
+    @override
+    def resolved_likelihood(self) -> Likelihood:
+        areas = super().resolved_likelihood
+        return several_sources(areas, self.sources) if self.sources else areas
+
+    @property
     def estimator_name(self) -> str:
         """The estimator, ``auto`` resolved."""
         return self.resolved_link.estimator if self.estimator == "auto" else self.estimator
@@ -184,6 +200,9 @@ class VBAgg(KernelModel, AggregateModel):
     @override
     def check_params(self) -> None:
         super().check_params()
+        if self.sources and not self.takes_sources:
+            msg = f"sources: {type(self).__name__} has areas alone; use VBAgg, or leave them out"
+            raise ParameterError(msg)
         if not available(self.resolved_likelihood, self.link_name, self.estimator_name):
             msg = (
                 f"estimator: {self.estimator!r} does not exist for the {self.resolved_likelihood} "
@@ -205,7 +224,9 @@ class VBAgg(KernelModel, AggregateModel):
         self.forget_kernels()
         fixed, level, own = self.starting_scale(sample)
         base = float(fixed["base_rate"][0])
-        fixed |= level_unit(self.resolved_likelihood, sample, base, weak=self.priors == "weak")
+        fixed |= level_unit(
+            self.resolved_likelihood, sample.of(0), base, weak=self.priors == "weak"
+        )
         z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
         kernel = self._kernel(fixed)
         if self.by_terms:

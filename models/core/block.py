@@ -38,6 +38,9 @@ class BagBlock:
     margin : (n_bag,) float64 array or None
         Half of the width of the interval that is all that is known of a count, and ``y`` its
         middle: of ``<5``, 0 to 4, the margin is 2 around 2. 0 where the count itself is known.
+    source : (n_bag,) int64 array or None
+        Source of each bag's response: 0, also where None, are the areas, k the k-th other source of
+        the model (:mod:`models.likelihoods.sources`).
     """
 
     x: np.ndarray
@@ -49,6 +52,7 @@ class BagBlock:
     trials: np.ndarray | None = None
     squares: np.ndarray | None = None
     margin: np.ndarray | None = None
+    source: np.ndarray | None = None
 
     @property
     def n_pix(self) -> int:
@@ -59,6 +63,14 @@ class BagBlock:
     def n_bag(self) -> int:
         """Number of bags."""
         return int(self.y.shape[0])
+
+    @property
+    def squared_weights(self) -> np.ndarray:
+        """Sum of the squared weights of all pixels of each bag: (n_bag,) float64."""
+        if self.squares is not None:
+            return self.squares
+        weight = self.weight.astype(np.float64)
+        return np.asarray(np.add.reduceat(weight * weight, self.offsets[:-1]))
 
     def select(self, keep: np.ndarray) -> BagBlock:
         """Return the block with only the bags where ``keep`` (n_bag,) bool is true."""
@@ -74,7 +86,7 @@ class BagBlock:
         coords = None if self.coords is None else self.coords[pixel]
         rest = (
             None if each is None else each[bags]
-            for each in (self.trials, self.squares, self.margin)
+            for each in (self.trials, self.squares, self.margin, self.source)
         )
         y, bag = self.y[bags], self.bag[bags]
         weight = self.weight[pixel]
@@ -89,14 +101,18 @@ class BagBlock:
         """Put the bags of several blocks one after the other."""
         if any(block.margin is not None for block in blocks):
             blocks = [block.with_margin() for block in blocks]
+        # Of blocks with all of their pixels, where others have some.
+        some = any(block.squares is not None for block in blocks)
 
         def joined(name: str) -> Any:
             parts = [getattr(block, name) for block in blocks]
+            if name == "squares" and some:
+                parts = [block.squared_weights for block in blocks]
             return None if parts[0] is None else np.concatenate(parts)
 
         sizes = np.concatenate([np.diff(block.offsets) for block in blocks])
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        named = ("y", "bag", "trials", "squares", "margin")
+        named = ("y", "bag", "trials", "squares", "margin", "source")
         return BagBlock(
             joined("x"), joined("weight"), joined("coords"), offsets, *map(joined, named)
         )
@@ -119,9 +135,12 @@ class Bags(BagBlock):
         Positions, km, in a plane or in space (on the Earth's surface); needed by kernels with a
         spatial part.
     trials : (n_bag,) array_like, optional
-        Number tested in each bag, at least ``y``; needed by the binomial likelihood.
+        Number tested in each bag, at least ``y``; needed by the binomial likelihood. NaN in bags
+        of several sources whose law has none.
     margin : (n_bag,) array_like, optional
         Of counts that are suppressed: see :class:`BagBlock`.
+    source : (n_bag,) array_like of int, optional
+        Source of each bag's response: 0 the areas, k the k-th of ``sources`` of the model.
     allow_missing : bool
         Let ``x`` hold NaN for what is unknown, for models that allow missing values.
 
@@ -132,7 +151,7 @@ class Bags(BagBlock):
     """
 
     def __init__(  # type: ignore[no-untyped-def]
-        self, x, offsets, y, weight=None, coords=None, trials=None, *, margin=None,
+        self, x, offsets, y, weight=None, coords=None, trials=None, *, margin=None, source=None,
         allow_missing=False,
     ) -> None:  # fmt: skip
         x = np.asarray(x)
@@ -145,11 +164,12 @@ class Bags(BagBlock):
         coords = None if coords is None else np.asarray(coords, dtype=np.float64)
         trials = None if trials is None else np.asarray(trials, dtype=np.float64)
         margin = None if margin is None else np.asarray(margin, dtype=np.float64)
-        _check(x, offsets, y, weight, coords, trials, margin, bool(allow_missing))
+        source = None if source is None else np.asarray(source, dtype=np.int64)
+        _check(x, offsets, y, weight, coords, trials, margin, source, bool(allow_missing))
         bag = np.arange(y.shape[0], dtype=np.int64)
         for name, value in zip(
-            ("x", "weight", "coords", "offsets", "y", "bag", "trials", "margin"),
-            (x, weight, coords, offsets, y, bag, trials, margin),
+            ("x", "weight", "coords", "offsets", "y", "bag", "trials", "margin", "source"),
+            (x, weight, coords, offsets, y, bag, trials, margin, source),
             strict=True,
         ):
             object.__setattr__(self, name, value)
@@ -163,10 +183,13 @@ def _check(
     coords: np.ndarray | None,
     trials: np.ndarray | None,
     margin: np.ndarray | None,
+    source: np.ndarray | None,
     allow_missing: bool,
 ) -> None:
     found = None
     most = y if margin is None or margin.shape != y.shape else y + margin
+    if source is not None and trials is not None and trials.shape == y.shape:
+        trials = np.where(np.isnan(trials), most, trials)
     if x.ndim != 2:
         found = f"x has shape {x.shape}; give (n_pix, n_feat)"
     elif y.ndim != 1 or offsets.shape != (y.shape[0] + 1,):
@@ -195,6 +218,11 @@ def _check(
         margin.shape == y.shape and ((margin >= 0) & (margin <= y)).all()
     ):
         found = "margin has another shape than y, or is not between 0 and y; give 0 to y a bag"
+    elif source is not None and (source.shape != y.shape or (source < 0).any()):
+        found = f"source has shape {source.shape}; give a number from 0 on for each of the bags"
+    elif source is not None and margin is not None and ((source > 0) & (margin > 0)).any():
+        bag = int(np.argmax((source > 0) & (margin > 0)))
+        found = f"bag {bag} of source {source[bag]} has a margin; give margins of areas alone"
     elif trials is not None and not ((trials >= most) & (y >= 0) & np.isfinite(trials)).all():
         bag = int(np.argmin((trials >= most) & (y >= 0) & np.isfinite(trials)))
         found = f"bag {bag} has {y[bag]:g} positives of {trials[bag]:g} tested; correct one of them"

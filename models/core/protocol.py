@@ -8,7 +8,7 @@ loop (:mod:`models.training.loop`) uses nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -52,6 +52,9 @@ class Summary:
         Weight of each sampled pixel.
     n_all : int or None
         Number of pixels that the training pixels stand for, where they are some of them.
+    source, pixel_source : (n_bag,), (n_sample,) int64 or None
+        Source of each bag and of the bag of each sampled pixel; None: the areas alone. ``x_mean``,
+        ``x_sd``, ``n_pix`` and ``n_all`` are of the areas.
     """
 
     x: np.ndarray
@@ -66,11 +69,36 @@ class Summary:
     bag: np.ndarray | None = None
     pixel_weight: np.ndarray | None = None
     n_all: int | None = None
+    source: np.ndarray | None = None
+    pixel_source: np.ndarray | None = None
 
     @property
     def n_bag(self) -> int:
         """Number of training bags."""
         return int(self.y.shape[0])
+
+    def of(self, number: int) -> Summary:
+        """Return the summary of the bags of one source; 0 are the areas."""
+        if self.source is None or self.pixel_source is None:
+            return self
+        bags, pixels = self.source == number, self.pixel_source == number
+
+        def chosen(name: str, keep: np.ndarray) -> Any:
+            array = getattr(self, name)
+            return None if array is None else array[keep]
+
+        trials = chosen("trials", bags)
+        return replace(
+            self,
+            **{name: chosen(name, bags) for name in ("y", "weight")},
+            trials=None if trials is None or np.isnan(trials).all() else trials,
+            **{
+                name: chosen(name, pixels)
+                for name in ("x", "coords", "bag_y", "bag", "pixel_weight")
+            },
+            source=None,
+            pixel_source=None,
+        )
 
 
 @dataclass(frozen=True)

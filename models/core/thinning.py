@@ -161,14 +161,6 @@ def features_of(
     return np.hstack([features, away / np.where(scale > 0, scale, 1.0)])
 
 
-def squares_of(block: BagBlock) -> np.ndarray:
-    """Return the sum of the squared weights of all pixels of each bag: (n_bag,) float64."""
-    if block.squares is not None:
-        return block.squares
-    weight = block.weight.astype(np.float64)
-    return np.asarray(np.add.reduceat(weight * weight, block.offsets[:-1]))
-
-
 def thinned_block(
     block: BagBlock, cap: int, mean: np.ndarray, sd: np.ndarray, seed: int
 ) -> BagBlock:
@@ -197,6 +189,7 @@ def thinned_block(
         block.y,
         block.bag,
         block.trials,
-        squares_of(block),
+        block.squared_weights,
         block.margin,
+        block.source,
     )

@@ -123,7 +123,8 @@ def log_prior_noise(
 ) -> tuple[float, dict[str, np.ndarray]]:
     """Return the log density of a likelihood's parameters and its gradient; (1,) arrays.
 
-    A parameter with an ``excess_power`` has a prior, by the deviation that it stands for. ``fixed``
+    A parameter with an ``excess_power`` has a prior, by the deviation that it stands for; one with
+    a ``spread``, a normal one around its unit. ``fixed``
     holds the units of those that have units; what was fitted before it had a prior has none.
     """
     value, grad = 0.0, {}
@@ -132,6 +133,11 @@ def log_prior_noise(
         rate = -np.log(TAIL_NOISE) / LARGE_NOISE
         if parameter.in_units:
             if fixed is None or unit_of(name) not in fixed:
+                continue
+            if parameter.spread is not None:
+                off = (params[name] - fixed[unit_of(name)]) / parameter.spread
+                value -= 0.5 * float((off**2).sum())
+                grad[name] = -off / parameter.spread
                 continue
             unit, rate = float(fixed[unit_of(name)][0]), -np.log(TAIL) / LARGE_SHARE
         if power is not None:

@@ -72,6 +72,10 @@ class AreaEffect(Likelihood):
         return self.base, float(np.exp(2.0 * params[AREA_SD]))
 
     @override
+    def by_factor(self, slope: Any, bag_data: Any) -> dict[str, Any]:
+        return {AREA_SD: slope}
+
+    @override
     def units(self, sample: Summary) -> dict[str, float]:
         return self.base.units(sample)
 
@@ -200,7 +204,7 @@ def mixture_mode(
     xp = namespace(t)
     # The integrand is log-concave; from above its mode Newton would crawl down an exponential,
     # from far below it would overshoot: start at the data where there are any.
-    at_data = xp.log(xp.maximum(xp.broadcast_to(y, t.shape), 0.5))
+    at_data = xp.log(xp.broadcast_to(base.told(y, params, bag_data), t.shape))
     reach = 6.0 * np.sqrt(variance)
     u = xp.clip(t, at_data - reach, at_data + reach)
     moving, curvature = xp.ones_like(t) > 0, xp.ones_like(t)

@@ -81,6 +81,7 @@ class BetaBinomial(Binomial):
             s**3 * (up3 - down3),
             {name: -s * by_s},
             {name: -s * curve_by_s},
+            {name: -s * (up1 - down1 + s * (eta * up2 - (1.0 - eta) * down2))},
         )
 
     @override

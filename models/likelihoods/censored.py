@@ -24,6 +24,7 @@ from models.likelihoods.area_effect import AreaEffect
 from models.likelihoods.constant import MixedRate, OneRate
 from models.likelihoods.intervals import counts_within, mixed
 from models.likelihoods.likelihood import Likelihood, Params, Terms
+from models.likelihoods.sources import SeveralSources
 
 STEP = 1e-4  # of a parameter's logarithm, for its derivative of d2
 
@@ -189,7 +190,7 @@ def of_block(likelihood: Likelihood, block: BagBlock) -> tuple[Likelihood, Any]:
     BagsError
         If there are intervals, but responses are no counts.
     """
-    own = likelihood.bag_data(block.weight, block.offsets, block.trials, block.squares)
+    own = likelihood.data_of(block)
     if block.margin is None:
         return likelihood, own
     return censored(likelihood), with_margin(own, block.margin)
@@ -211,6 +212,8 @@ def censored(likelihood: Likelihood) -> Likelihood:
     if not likelihood.counts:
         msg = f"responses of the {likelihood} likelihood are no counts; give no margin of them"
         raise BagsError(msg)
+    if isinstance(likelihood, SeveralSources):
+        return likelihood.with_areas(censored(likelihood.areas))
     if isinstance(likelihood, AreaEffect):
         return AreaEffect(Censored(likelihood.base))
     return Censored(likelihood)

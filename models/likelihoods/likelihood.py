@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from models.backend.arrays import namespace
+from models.core.block import BagBlock
 from models.core.errors import BagsError, NumericalError
 from models.core.protocol import Summary
 from models.likelihoods.constant import LikelihoodRate, OneRate
@@ -46,11 +47,17 @@ class Parameter:
         noise. The weak priors shrink it to 0. None: no prior, and no limit.
     in_units : bool
         Whether start and prior are in units that the responses set (:meth:`Likelihood.units`).
+    spread : float or None
+        Deviation of a normal prior of the logarithm around its unit; None: no such prior.
+    source : str
+        Source of responses that it belongs to, where these are not the areas.
     """
 
     start: float
     excess_power: float | None = None
     in_units: bool = False
+    spread: float | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ class Terms:
         ``h`` and its derivatives by ``eta``; the last two are None at order 1.
     by, by_d2 : dict of arrays
         Derivative of ``h``, and of its second derivative, by each parameter (a logarithm).
+    by_d1 : dict of arrays
+        The same of its first derivative, of laws that a source beside areas may have.
     """
 
     value: Any
@@ -71,6 +80,7 @@ class Terms:
     d3: Any = None
     by: dict[str, Any] = field(default_factory=dict)
     by_d2: dict[str, Any] = field(default_factory=dict)
+    by_d1: dict[str, Any] = field(default_factory=dict)
 
 
 class Likelihood(ABC):
@@ -170,6 +180,29 @@ class Likelihood(ABC):
         del params
         return self, 0.0
 
+    def factor_variance(self, params: Params, bag_data: Any) -> Any:
+        """Return the variance of the logarithm of each bag's factor: a number, or (n_bag,)."""
+        del bag_data
+        return self.without_factor(params)[1]
+
+    def log_scale(self, params: Params, bag_data: Any) -> Any:
+        """Return the logarithm of what multiplies each bag's aggregate: (n_bag,), or None."""
+        del params, bag_data
+
+    def displaced(self, bag_data: Any) -> Any:
+        """Return which bags are of one pixel of theirs, unknown which: (n_bag,) bool, or None."""
+        del bag_data
+
+    def by_factor(self, slope: Any, bag_data: Any) -> dict[str, Any]:
+        """Name slopes (..., n_bag) by the logarithm of the deviation of each bag's factor."""
+        del slope, bag_data
+        return {}
+
+    def told(self, y: Any, params: Params, bag_data: Any) -> Any:
+        """Return about which aggregate each response tells of by itself, above 0."""
+        del params, bag_data
+        return namespace(y).maximum(y, 0.5)
+
     def units(self, sample: Summary) -> dict[str, float]:
         """Return the units of the parameters that are ``in_units``, logarithms."""
         del sample
@@ -183,6 +216,10 @@ class Likelihood(ABC):
         """
         del trials, squares
         return namespace(weight).ones(offsets.shape[0] - 1)
+
+    def data_of(self, block: BagBlock) -> Any:
+        """Return :meth:`bag_data` of the bags of a block."""
+        return self.bag_data(block.weight, block.offsets, block.trials, block.squares)
 
     def starting_scale(self, sample: Summary) -> tuple[float, float, dict[str, float]]:
         """Return the base rate, the level of ``Psi(f)`` in its units, and the parameters.

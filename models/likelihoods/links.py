@@ -79,6 +79,10 @@ class Link(ABC):
         """Return the standard deviation of ``Psi(f)``: (n_pix,)."""
 
     @abstractmethod
+    def square(self, m: np.ndarray, s: np.ndarray) -> tuple[Any, Any, Any]:
+        """Return ``E Psi(f)^2`` and its derivatives by ``m`` and ``s``: (n_pix,) each."""
+
+    @abstractmethod
     def quantile(self, m: np.ndarray, s: np.ndarray, q: float) -> Any:
         """Return the quantile of ``Psi(f)`` at probability ``q``: (n_pix,)."""
 
@@ -126,6 +130,11 @@ class Exp(Link):
         return self.mean(m, s) * np.sqrt(np.expm1(s))
 
     @override
+    def square(self, m: np.ndarray, s: np.ndarray) -> tuple[Any, Any, Any]:
+        value = namespace(m).exp(2.0 * (m + s))
+        return value, 2.0 * value, 2.0 * value
+
+    @override
     def quantile(self, m: np.ndarray, s: np.ndarray, q: float) -> Any:
         return np.exp(m + np.sqrt(s) * ndtri(q))
 
@@ -167,6 +176,10 @@ class Square(Link):
         return np.sqrt(4 * m**2 * s + 2 * s**2)
 
     @override
+    def square(self, m: np.ndarray, s: np.ndarray) -> tuple[Any, Any, Any]:
+        return (m**2 + 6.0 * s) * m**2 + 3.0 * s**2, 4.0 * m * (m**2 + 3.0 * s), 6.0 * (m**2 + s)
+
+    @override
     def quantile(self, m: np.ndarray, s: np.ndarray, q: float) -> Any:
         """Newton on the folded normal distribution."""
         return _folded_quantile(np.abs(m), np.sqrt(s), q) ** 2
@@ -206,6 +219,10 @@ class Identity(Link):
     @override
     def sd(self, m: np.ndarray, s: np.ndarray) -> Any:
         return np.sqrt(s)
+
+    @override
+    def square(self, m: np.ndarray, s: np.ndarray) -> tuple[Any, Any, Any]:
+        return m**2 + s, 2.0 * m, namespace(m).ones_like(m)
 
     @override
     def quantile(self, m: np.ndarray, s: np.ndarray, q: float) -> Any:
@@ -257,6 +274,16 @@ class Probit(Link):
         mean = ndtr(h)
         second = mean - 2.0 * owens_t(h, 1.0 / np.sqrt(1.0 + 2.0 * s))
         return np.sqrt(np.maximum(second - mean**2, 0.0))
+
+    @override
+    def square(self, m: np.ndarray, s: np.ndarray) -> tuple[Any, Any, Any]:
+        """By Owen's T function, whose derivatives are elementary."""
+        xp = namespace(m)
+        h, a = m / xp.sqrt(1.0 + s), 1.0 / xp.sqrt(1.0 + 2.0 * s)
+        by_h = 2.0 * xp.exp(-0.5 * h * h) / SQRT_2PI * ndtr(a * h)
+        by_a = -xp.exp(-0.5 * h * h * (1.0 + a * a)) / (np.pi * (1.0 + a * a))
+        by_s = -0.5 * by_h * h / (1.0 + s) - by_a * a**3
+        return ndtr(h) - 2.0 * owens_t(h, a), by_h / xp.sqrt(1.0 + s), by_s
 
     @override
     def quantile(self, m: np.ndarray, s: np.ndarray, q: float) -> Any:

@@ -81,6 +81,7 @@ class SpaceTime(VBAgg):
         See :mod:`models.temporal.posterior`.
     """
 
+    takes_sources = False
     kind = "space_time"
     about = "the same in space and time: of a configuration with `time`"
     source = "Law et al. 2018; Hamelijnck et al. 2021"

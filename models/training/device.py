@@ -30,7 +30,7 @@ DEVICE_PIXELS = 1 << 17  # of a block: fewer do not keep a device busy
 CACHE_SHARE = 0.5  # of the device's memory, that blocks may stay in
 THREADS = 3  # one computes, one sends, one reads
 # Of a block, that go to the device.
-FIELDS = ("x", "weight", "coords", "y", "trials", "squares", "margin")
+FIELDS = ("x", "weight", "coords", "y", "trials", "squares", "margin", "source")
 
 
 def find_device(wanted: Wanted = "auto", memory: int | None = None) -> Device | None:
@@ -157,6 +157,7 @@ def moved(block: BagBlock, move: Callable[[Any], Any]) -> BagBlock:
         there(block.trials),
         there(block.squares),
         there(block.margin),
+        there(block.source),
     )
 
 
@@ -235,6 +236,7 @@ class DeviceSource:
             there.get("trials"),
             there.get("squares"),
             there.get("margin"),
+            there.get("source"),
             sent,
         )
         return block, n_byte

@@ -172,8 +172,11 @@ class BagsSource:
 
     @override
     def summary(self, rng: np.random.Generator) -> Summary:
-        bags = self._bags
-        mean, sd = bags.x.mean(axis=0, dtype=np.float64), bags.x.std(axis=0, dtype=np.float64)
+        bags, source = self._bags, self._bags.source
+        of_areas = bags.x
+        if source is not None:  # other sources follow the areas' units
+            of_areas = bags.x[np.repeat(source == 0, np.diff(bags.offsets))]
+        mean, sd = of_areas.mean(axis=0, dtype=np.float64), of_areas.std(axis=0, dtype=np.float64)
         rows = np.sort(rng.permutation(bags.n_pix)[:N_SAMPLE])
         return Summary(
             x=bags.x[rows].astype(np.float64),
@@ -182,11 +185,13 @@ class BagsSource:
             x_sd=np.where(sd > 0, sd, 1.0),
             y=bags.y,
             weight=np.add.reduceat(bags.weight.astype(np.float64), bags.offsets[:-1]),
-            n_pix=bags.n_pix,
+            n_pix=of_areas.shape[0],
             trials=bags.trials,
             bag_y=np.repeat(bags.y, np.diff(bags.offsets))[rows],
             bag=np.repeat(bags.bag, np.diff(bags.offsets))[rows],
             pixel_weight=bags.weight[rows].astype(np.float64),
+            source=source,
+            pixel_source=None if source is None else np.repeat(source, np.diff(bags.offsets))[rows],
         )
 
     @override

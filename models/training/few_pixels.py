@@ -19,7 +19,10 @@ from models.training.executor import Executor, Local, ThreadExecutor
 
 ALL_PIXELS = 2**31 - 1  # the most pixels of a bag that leaves none out
 BLOCK = 8192  # pixels of a block of such bags
-FIELDS = ("x", "weight", "coords", "offsets", "y", "bag", "trials", "squares", "margin")
+FIELDS = (
+    *("x", "weight", "coords", "offsets", "y", "bag"),
+    *("trials", "squares", "margin", "source"),
+)
 
 
 def block_arrays(block: BagBlock) -> Arrays:

@@ -26,7 +26,7 @@ def new_model(config: Config) -> Estimator:
     """
     spec, fit, series = config.model, config.fit, config.series
     known = constructor_names(spec.kind)
-    own = {} if series is None else {"season_length": series.season_length}
+    own: dict[str, Any] = {} if series is None else {"season_length": series.season_length}
     settings = {}
     for section, keys in ((spec, MODEL_KEYS), (fit, FIT_KEYS)):
         for key in keys:
@@ -36,6 +36,8 @@ def new_model(config: Config) -> Estimator:
                 value = getattr(section, key)
                 sized = value == "auto" and key in UNSIZED and key != "inducing"
                 settings[name] = UNSIZED[key] if sized else value
+    if config.points:
+        own = {**own, "sources": {each.name: each.source for each in config.points}}
     return model_class(spec.kind)(**{**settings, **own, **spec.options})
 
 

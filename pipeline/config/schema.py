@@ -50,6 +50,7 @@ from pipeline.config.model_schema import (
 )
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
 from pipeline.config.output_schema import Output
+from pipeline.config.point_schema import Points, wrong_points
 from pipeline.config.series import Series, moves
 from pipeline.config.values import (
     InputPath,
@@ -130,6 +131,21 @@ class Config(Section):
         examples=[{"elevation": {"path": "elevation.tif"}}],
         description="rasters, cubes, tables of areas, shares of classes, distances and slopes; "
         "without any, space and time explain all",
+    )
+    points: tuple[Points, ...] = Field(
+        (),
+        examples=[
+            [
+                {
+                    "name": "dhs",
+                    "path": "clusters.csv",
+                    "id": "cluster",
+                    "value": "positive",
+                    "tested": "examined",
+                }
+            ]
+        ],
+        description="survey clusters and facilities beside the areas, in the same posterior",
     )
     grid: GridSpec = Field(description="the grid; the population's by default")
     model: ModelSpec = Field(default_factory=ModelSpec)
@@ -298,6 +314,8 @@ class Config(Section):
             for label in self.series.periods:
                 paths |= {} if label == self.period else self._moving_paths(label)
         paths["grid.like"] = self.grid.like
+        for number, points in enumerate(self.points):
+            paths[f"points.{number}.path"] = points.path
         for number, level in enumerate(self.output.areas):
             paths[f"output.areas.{number}.path"] = level.path
         if isinstance(self.evaluate.folds, FoldsFile):
@@ -444,6 +462,7 @@ def _wrong_time(config: Config) -> Wrong | None:
 _CROSS_CHECKS = (
     _wrong_responses,
     _wrong_period,
+    wrong_points,
     _wrong_time,
     _wrong_security,
     _wrong_response,

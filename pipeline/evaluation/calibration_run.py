@@ -86,6 +86,8 @@ class Calibrator:
         reason = None
         if not isinstance(n, int):
             reason = "set evaluate.calibration to a number of simulations, such as 2"
+        elif config.points:
+            reason = "it simulates counts of areas, and this map has points beside them"
         elif not (hasattr(model, "sample_functions") and "pixels" in model.predicts):
             reason = f"model.kind: {config.model.kind} draws no surfaces"
         if reason is not None:

@@ -21,7 +21,7 @@ from pipeline.cluster.local import block_device, memory, n_thread
 from pipeline.config.catalogue import model_class
 from pipeline.config.input_schema import FoldsFile
 from pipeline.config.model_factory import new_model
-from pipeline.config.schema import Config
+from pipeline.config.schema import Config, work_dir
 from pipeline.core.code import code_inputs
 from pipeline.core.processes import shares
 from pipeline.core.progress import Progress
@@ -45,6 +45,7 @@ from pipeline.evaluation.tasks import EvaluationTask, compare_held_out
 from pipeline.products.areas import AreaDraws
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import StoreBlockSource
+from pipeline.store.point_store import open_points
 from pipeline.training.fit import fit as fit_model
 from pipeline.training.warm import lighten, start_key
 
@@ -161,9 +162,12 @@ class HoldOut:
         return result
 
     def _by_weights(self, scheme: str) -> bool:
-        """Whether draws are weighed; areas are refitted by the folds of a file, if there is one."""
+        """Whether draws are weighed; areas are refitted by the folds of a file, if there is one.
+
+        And where points are beside them: those of a held-out area are left out with it.
+        """
         by_file = scheme == "area" and isinstance(self.config.evaluate.folds, FoldsFile)
-        weights = self.config.evaluate.leave_out == "importance"
+        weights = self.config.evaluate.leave_out == "importance" and not self.config.points
         return weights and not by_file and self.posterior is not None
 
     def _unseen(self, scheme: str, fold: np.ndarray) -> tuple[np.ndarray, float]:
@@ -230,6 +234,7 @@ def fit_areas(
     """
     if config.series is not None:
         return partial(_without, start, store)
+    points = open_points(work_dir(config)) if config.points else None
 
     def fit(train: np.ndarray, checkpoint: Path, progress: Progress) -> Any:
         model = new_model(config)
@@ -249,6 +254,7 @@ def fit_areas(
             **block_device(config),
             wait=config.compute.wait,
             start=start,
+            points=points,
         )
         return model
 

@@ -18,6 +18,7 @@ from pipeline.core.progress import Progress, Task
 from pipeline.ingest.examine import Examined, examine
 from pipeline.ingest.inputs import Inputs, describe_inputs
 from pipeline.ingest.period_files import period_problems
+from pipeline.ingest.points import describe_points
 from pipeline.storage.location import Place
 from pipeline.store.aligned_grid import GridSummary
 
@@ -89,8 +90,10 @@ def checked(
                         also(local, inputs, members, written, now)
                     return [*now.problems, *_of_truth(local), *period_problems(local)]
 
-                inputs, _ = prepare(local, directory, _TasksAlone(progress), look)
+                inputs, bags = prepare(local, directory, _TasksAlone(progress), look)
                 found = describe_inputs(config, inputs)
+                points = getattr(bags, "points", None)
+                found |= {} if points is None else describe_points(config, points)
         except InputError as error:
             problems = list(error.problems)
     return Checked(problems, examined[0] if examined else None, found, ids)

@@ -26,6 +26,7 @@ from pipeline.ingest.exposure import pixel_sums
 from pipeline.ingest.extent import Extent, measurable
 from pipeline.ingest.inputs import Inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
+from pipeline.ingest.points import describe_points, place_points, read_points
 from pipeline.ingest.selection import Bags, check_ranges, select_pixels
 from pipeline.ingest.table_layers import own_values, rows_with_own
 from pipeline.ingest.without_counts import summarise
@@ -114,11 +115,17 @@ def prepare(
         if members is not None and inputs.areas is not None:
             bags = select_pixels(config, inputs, inputs.areas, members, written, problems, sound)
             _log_overlap(members, written, progress)
+    tables = read_points(config, problems)
+    if bags is not None and inputs.grid is not None and not problems and config.points:
+        bags = replace(bags, points=place_points(config, tables, inputs.grid, bags, problems))
     problems.extend(look(inputs, members, written))
     if problems or bags is None or written is None or inputs.grid is None or inputs.counts is None:
         raise InputError(problems)
     for line in inputs.repairs.lines():
         progress.log(f"ingest: areas.repair: {line}")
+    if bags.points is not None:
+        for key, text in describe_points(config, bags.points).items():
+            progress.log(f"ingest: {key}: {text}")
     if adapt is not None:  # the balance of one period says nothing of several
         return inputs, bags
     balance = begin_balance(

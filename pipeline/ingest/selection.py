@@ -42,6 +42,8 @@ class Bags:
         As in :class:`geo.grids.membership.Membership`.
     left_out, balance : dict
         The store's attributes of these names (``docs/bag-store.md``).
+    points : Placed or None
+        Points beside the areas, with their pixels.
     """
 
     area: np.ndarray
@@ -50,6 +52,7 @@ class Bags:
     fraction: np.ndarray
     left_out: dict[str, Any]
     balance: dict[str, Any] = field(default_factory=dict)
+    points: Any = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ a covariate or population out of their bags, and counts them.
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 from geo.core.errors import Problem
@@ -13,6 +14,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
 from pipeline.ingest.checked import Also, Checked, checked, suspicions_logged
+from pipeline.ingest.points import write_points
 from pipeline.ingest.prepare import prepare, summary_of, write_store
 from pipeline.ingest.series import ingest_series
 from pipeline.storage.local_commit import staged
@@ -50,6 +52,11 @@ def ingest(context: StageContext) -> dict[str, Any]:
     with staged(grid_path, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
         inputs, bags = prepare(config, staging, progress, suspicions_logged(config, progress))
         write_store(config, inputs, bags, staging, bags_path, fingerprint, progress)
+        place = context.place("work/points.zarr")
+        if bags.points is None:
+            shutil.rmtree(str(place), ignore_errors=True)  # of a run that had some
+        else:
+            write_points(config, inputs, bags, bags.points, staging, place, fingerprint)
     return summary_of(BagStore.open(bags_path), config, progress)
 
 

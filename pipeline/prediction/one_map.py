@@ -20,6 +20,7 @@ from pipeline.core.progress import Progress
 from pipeline.levels.levels import LevelProducts, grid_of, log_overlaps, open_levels
 from pipeline.prediction.area_description import column_units, describe_areas
 from pipeline.prediction.labels import LabelPredictor, tabulate_labels
+from pipeline.prediction.points import summarise_points, tabulate_points
 from pipeline.prediction.raster import device_of
 from pipeline.prediction.support_shares import SupportShares
 from pipeline.prediction.totals import MapTotals, explain_difference, fitted_total
@@ -32,15 +33,18 @@ from pipeline.products.areas import (
     write_areas,
     write_draws,
 )
+from pipeline.products.csv_table import write_csv
 from pipeline.products.layer_files import open_layers
 from pipeline.products.map_result import MapResult
-from pipeline.products.products import DATA_SUPPORT, layers
+from pipeline.products.moving_grids import NOWHERE, MovingPlaces
+from pipeline.products.products import DATA_SUPPORT, POINTS_CSV, layers
 from pipeline.products.tags import run_tags
 from pipeline.products.tile_pass import Consumer, Moments, run_pass
 from pipeline.products.tile_pixels import TileReader
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import Balance, add_results, balance_of, render_balance
+from pipeline.store.point_store import PointStore
 
 #: Columns that still have a meaning if the exposure of an area's total is unknown.
 _RATES = ("fitted_rate", "fitted_rate_lower", "fitted_rate_upper")
@@ -64,10 +68,12 @@ class MapInputs:
         Returns the least and the largest of each covariate in the training, (2, n_feat).
     cube : Place
         The aligned grid.
-    moving : sequence of Place
-        Aligned grids of what moves; of several, their mean.
+    moving : MovingPlaces
+        Aligned grids of what moves.
     also : sequence of Consumer
         Of the pass over the tiles, besides those of a map.
+    points : PointStore or None
+        Beside the areas.
     """
 
     config: Config
@@ -76,8 +82,9 @@ class MapInputs:
     boundaries: Any
     limits: Callable[[], np.ndarray]
     cube: Place
-    moving: Sequence[Place] = ()
+    moving: MovingPlaces = NOWHERE
     also: Sequence[Consumer] = ()
+    points: PointStore | None = None
 
 
 @dataclass
@@ -97,6 +104,8 @@ class MadeMap:
         Of :class:`pipeline.prediction.support_shares.SupportShares`.
     leveled : dict
         Number of areas of each level.
+    points : dict
+        Of :func:`pipeline.prediction.points.summarise_points`; empty without points.
     """
 
     n_pix: int
@@ -105,6 +114,7 @@ class MadeMap:
     balance: Balance | None
     support: dict[str, Any] | None = None
     leveled: dict[str, Any] = field(default_factory=dict)
+    points: dict[str, Any] = field(default_factory=dict)
 
 
 def make_map(given: MapInputs, staging: Path, progress: Progress, *, told: bool = True) -> MadeMap:
@@ -135,9 +145,18 @@ def make_map(given: MapInputs, staging: Path, progress: Progress, *, told: bool 
         known = areas.known_trials & areas.known_exposure
         ids = [each for each, keep in zip(areas.ids, known, strict=True) if keep]
         write_draws(tables.draws.select(known), ids, column_units(config), staging)
+    points = {} if given.points is None else _points(given, given.points, tables, staging)
     balance = _balance(config, areas, model, mapped, tables, progress)
     found = None if support is None else support.result
-    return MadeMap(n_pix, tables.table, tables.uncounted, balance, found, leveled)
+    return MadeMap(n_pix, tables.table, tables.uncounted, balance, found, leveled, points)
+
+
+def _points(given: MapInputs, points: PointStore, tables: _Tables, staging: Path) -> dict[str, Any]:
+    """Write the table of the points; return what is told of each source."""
+    output, seed = given.config.output, given.config.fit.seed
+    table = tabulate_points(given.model, points, tables.functions, output.interval, seed)
+    write_csv(table, staging / POINTS_CSV.file)
+    return summarise_points(table, given.model.hyperparameter_table())
 
 
 class _Tables:

@@ -20,11 +20,12 @@ from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
-from pipeline.config.schema import Config
+from pipeline.config.schema import Config, work_dir
 from pipeline.config.size_defaults import settings
 from pipeline.core.signals import deferred_signals
 from pipeline.prediction.cube import CUBE
 from pipeline.prediction.one_map import MadeMap, MapInputs, make_map
+from pipeline.prediction.points import told_points
 from pipeline.prediction.series import predict_series
 from pipeline.prediction.support_shares import covariate_range, write_support
 from pipeline.products.periods import PERIODS, WINDOWS
@@ -32,6 +33,7 @@ from pipeline.products.products import output_patterns
 from pipeline.products.suppressed import ends_of, is_suppressed
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import write_balance
+from pipeline.store.point_store import open_points
 from pipeline.training.series import open_map
 
 
@@ -77,6 +79,8 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
             f"predict: {config.model.kind} predicts areas only, and repeats the labels of the "
             "training areas; see evaluation.json for its scores on others"
         )
+    for line in told_points(made.points):
+        progress.log(f"predict: {line}")
     totals = {} if made.balance is None else {"balance": made.balance}
     return {
         "n_pix": made.n_pix,
@@ -85,6 +89,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
         **totals,
         **({"areas_without_counts": made.uncounted} if made.uncounted else {}),
         **made.leveled,
+        **({"points": made.points} if made.points else {}),
         **({"revised": revised} if revised else {}),
         "settings": settings(sized_to),
         "files": files,
@@ -95,7 +100,7 @@ def _single(
     context: StageContext, boundaries: Any, staging: Path
 ) -> tuple[BagStore, Config, MadeMap]:
     """Make the map of a configuration of one period."""
-    found = open_map(context)
+    found, out = open_map(context), work_dir(context.config)
     config, areas = found.config, found.areas
     given = MapInputs(
         config,
@@ -104,6 +109,7 @@ def _single(
         boundaries,
         partial(covariate_range, areas.training, n_thread(config)),
         context.place("work/grid.zarr"),
+        points=open_points(out) if config.points else None,
     )
     return areas, config, make_map(given, staging, context.progress)
 

@@ -132,6 +132,11 @@ AREAS_GPKG = Product(
 )
 AREAS_LAYER = "areas"  # of the GeoPackage
 AREAS_CSV = Product(file="areas.csv", description="the same table without shapes", announced=True)
+POINTS_CSV = Product(
+    file="points.csv",
+    description="each point beside the areas: observed, expected, intervals",
+    announced=True,
+)
 AREAS_DRAWS = Product(
     file="areas_draws.parquet",
     description="joint draws of each area: what is expected, and what may be observed",
@@ -292,6 +297,7 @@ PRODUCTS: list[Product] = [
     ),
     AREAS_GPKG,
     AREAS_CSV,
+    POINTS_CSV,
     AREAS_DRAWS,
     PERIODS_CSV,
     PERIODS_PARQUET,

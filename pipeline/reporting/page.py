@@ -61,7 +61,7 @@ class Found:
     sizes : dict
         ``n_areas``, ``n_pixels``; ``shape`` and ``crs`` of the grid where there is one.
     others : dict
-        Lists of further tables: ``targeting``, ``levels``, ``comparison``.
+        Lists of further tables: ``points``, ``targeting``, ``levels``, ``comparison``.
     """
 
     config: Config

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from geo.core.text_safety import one_line_text
+from pipeline.products.products import POINTS_CSV
 from pipeline.reporting.rasters import COMPARISON
 from pipeline.reporting.words import number
 
@@ -98,15 +99,28 @@ def other_tables(out: Path, compared: Path | None, rate_unit: str) -> dict[str, 
     Returns
     -------
     dict
-        ``targeting``, ``levels`` and ``comparison``: lists, empty where there is none.
+        ``points``, ``targeting``, ``levels`` and ``comparison``: lists, empty where there is none.
     """
     levels = [(path, pd.read_csv(path)) for path in sorted(out.glob(LEVELS))]
     levels.sort(key=lambda each: len(each[1]))  # the country first
     return {
+        "points": _points(out / POINTS_CSV.file),
         "targeting": _targeting(out / TARGETING),
         "levels": [_level(path, table, rate_unit) for path, table in levels],
         "comparison": [] if compared is None else _comparison(compared / COMPARISON),
     }
+
+
+def _points(path: Path) -> list[Sheet]:
+    """Return the table of the points beside the areas."""
+    if not path.is_file():
+        return []
+    note = (
+        "Clusters and facilities that the map was fitted to, beside the counts of the areas. "
+        "Expected values are those of the fitted rate on the scale of their source, averaged over "
+        "the pixels where a displaced cluster may be; _lower and _upper are the ends of intervals."
+    )
+    return [sheet(pd.read_csv(path), path.name, "Points beside the areas", note)]
 
 
 def targeting_curve(path: Path) -> pd.DataFrame | None:

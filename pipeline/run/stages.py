@@ -95,6 +95,7 @@ class Stage:
 
 
 _BAGS, _CUBE, _MODEL = "work/bags.zarr", "work/grid.zarr", "work/model"
+_POINTS = "work/points.zarr"
 _BALANCE = "work/balance.json"
 _SUPPORT = "work/support.json"
 _SERIES, _AHEAD = "work/series.json", "work/ahead"
@@ -106,7 +107,7 @@ RESPONSE = "model.likelihood (response)"
 _COMPARISON = ("compare.json", "difference_mean.tif", "change_probability.tif")
 # What a page says of a run: everything but how and where it was computed, and who is told.
 _OF_THE_MAP = (
-    *("name", "areas", "counts", "period", "labels", "population", "covariates", "grid"),
+    *("name", "areas", "counts", "period", "labels", "population", "covariates", "points", "grid"),
     *("model", "fit", "output", "evaluate", "truth"),
 )
 
@@ -127,24 +128,25 @@ STAGES = {
                 "labels",
                 "population",
                 "covariates",
+                "points",
                 "grid",
                 "fit.seed",
                 "output.mask",
                 "output.forecast",
                 RESPONSE,
             ),
-            files=("areas", "counts", "labels", "population", "covariates", "grid"),
+            files=("areas", "counts", "labels", "population", "covariates", "points", "grid"),
             needs=(),
             leaves=(_CUBE, _BAGS),
-            may_leave=(_SERIES, _AHEAD),
+            may_leave=(_SERIES, _AHEAD, _POINTS),
         ),
         Stage(
             "fit",
             "pipeline.training.stage:fit_stage",
-            config=("model", "fit"),
+            config=("model", "fit", "points"),
             files=(),
             needs=(_BAGS,),
-            may_need=(_SERIES,),
+            may_need=(_SERIES, _POINTS),
             leaves=(_MODEL,),
             keeps=("work/checkpoint", "work/thinned-fit.zarr"),
         ),
@@ -158,12 +160,13 @@ STAGES = {
                 "areas",
                 "counts.unit",
                 "population",
+                "points",
                 "fit.seed",
                 "output",
             ),
             files=("areas", "population", "output"),
             needs=(_CUBE, _BAGS, _MODEL),
-            may_need=(_SERIES, _AHEAD),
+            may_need=(_SERIES, _AHEAD, _POINTS),
             leaves=(_BALANCE,),
             may_leave=(_SUPPORT, "periods", "windows", "rates.zarr"),
         ),
@@ -175,6 +178,7 @@ STAGES = {
                 "counts.unit",
                 "model",
                 "fit",
+                "points",
                 "output.draws",
                 "output.interval",
                 "evaluate",
@@ -183,7 +187,7 @@ STAGES = {
             ),
             files=("evaluate", "truth"),
             needs=(_BAGS, _MODEL),
-            may_need=(_BALANCE, _SUPPORT, _SERIES),
+            may_need=(_BALANCE, _SUPPORT, _SERIES, _POINTS),
             keeps=("work/evaluate", "work/thinned-evaluate.zarr", "work/thinned-calibration.zarr"),
         ),
         Stage(

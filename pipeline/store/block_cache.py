@@ -103,6 +103,7 @@ def block_bytes(block: BagBlock) -> int:
     """Return the memory of a block's arrays."""
     arrays = (
         *(block.x, block.weight, block.coords),
-        *(block.offsets, block.y, block.bag, block.trials, block.margin),
+        *(block.offsets, block.y, block.bag, block.trials),
+        *(block.margin, block.source),
     )
     return sum(array.nbytes for array in arrays if array is not None)

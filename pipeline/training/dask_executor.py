@@ -30,6 +30,7 @@ from models.training.executor import Local
 from models.training.reduction import Partial, span, total
 from pipeline.core.errors import ClusterError, StoreError
 from pipeline.store.block_source import StoreBlockSource
+from pipeline.store.point_store import BesideSource
 from pipeline.store.series_source import SeriesSource
 from pipeline.training.half_matrices import halved, whole_sums
 from pipeline.training.worker import BlockWorker, Job, Order, Reply
@@ -59,7 +60,7 @@ class DaskExecutor:
     ----------
     model : Estimator
         Only its constructor's arguments are sent.
-    source : StoreBlockSource or SeriesSource
+    source : StoreBlockSource, SeriesSource or BesideSource
         Workers open the stores by their paths, which must be valid on all of them.
     client : distributed.Client
     device : {"cpu", "gpu", "auto"}
@@ -73,7 +74,7 @@ class DaskExecutor:
     def __init__(
         self,
         model: Estimator,
-        source: StoreBlockSource | SeriesSource,
+        source: StoreBlockSource | SeriesSource | BesideSource,
         client: Client,
         device: Wanted = "cpu",
         device_memory: int | None = None,

@@ -35,6 +35,7 @@ from pipeline.core.sources import code_hash
 from pipeline.core.threads import map_in_order
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import StoreBlockSource
+from pipeline.store.point_store import BesideSource, PointStore
 from pipeline.store.series_source import SeriesSource
 from pipeline.training.checkpoint import load_checkpoint, save_checkpoint
 from pipeline.training.dask_executor import WAIT_SECONDS, DaskExecutor
@@ -58,6 +59,7 @@ def fit(
     device_memory: int | None = None,
     wait: float = WAIT_SECONDS,
     start: Estimator | None = None,
+    points: PointStore | None = None,
 ) -> Training:
     """Fit a model to the bags of a store.
 
@@ -88,13 +90,17 @@ def fit(
     start : Estimator, optional
         A fitted VBAgg at whose kernel, noise and inducing points the fit begins, see
         :func:`pipeline.training.warm.warm_training`.
+    points : PointStore, optional
+        Points beside the areas; those of areas that are not among ``bags`` are left out.
 
     Returns
     -------
     Training
         Its ``converged`` is a status, not an exception.
     """
-    part = _Part(store, client, progress or Silent(), n_thread, device, device_memory, wait, start)
+    part = _Part(
+        store, client, progress or Silent(), n_thread, device, device_memory, wait, start, points
+    )
     directory = None if checkpoint is None else Path(checkpoint)
     if isinstance(model, Classifier) and model.sweep != "single":
         fitter = StoreFitter(part, cast(BagStore, store), bags, directory)
@@ -118,11 +124,14 @@ class _Part:
     device_memory: int | None
     wait: float
     start: Estimator | None
+    points: PointStore | None = None
 
     def source(self, bags: np.ndarray | None) -> Any:
         """Return the training bags, those where ``bags`` (n_bag,) is true."""
         if isinstance(self.store, SeriesSource):
             return self.store
+        if self.points is not None:
+            return BesideSource.of(self.store, self.points, bags)
         return StoreBlockSource(self.store, bags)
 
     def fit(self, model: Estimator, bags: np.ndarray | None, directory: Path | None) -> Training:
@@ -134,7 +143,7 @@ class _Part:
             device = "cpu"
         found = find_device(device, self.device_memory) if client is None else None
         # Blocks of several periods are not put together: each has the posterior of its own.
-        one_period = isinstance(source, StoreBlockSource)
+        one_period = isinstance(source, StoreBlockSource | BesideSource)
         if one_period and (found is not None or (client is not None and device == "gpu")):
             batch = model.batch_bags if model.sweep == "minibatch" else None  # type: ignore[attr-defined]
             source = joined(source, blocks_to_join(source.block_bags, source.n_pix, batch))

@@ -16,6 +16,7 @@ from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config, work_dir
 from pipeline.config.size_defaults import settings, sized
 from pipeline.store.bag_store import BagStore
+from pipeline.store.point_store import PointStore, open_points
 from pipeline.store.series_source import SeriesSource
 from pipeline.store.thinning import thinned_store
 from pipeline.training.effects import input_names, told_effects
@@ -74,6 +75,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
             n_thread=n_thread(config),
             **block_device(config),
             wait=config.compute.wait,
+            points=found.points,
         )
     model.save(work / "model")
     shutil.rmtree(checkpoint, ignore_errors=True)
@@ -127,6 +129,8 @@ class _Data:
         Pixels that are read, and that they stand for.
     ids : tuple of str
         Areas in the order of their numbers.
+    points : PointStore or None
+        Beside the areas.
     """
 
     config: Config
@@ -135,6 +139,7 @@ class _Data:
     n_pix: int
     n_all: int
     ids: tuple[str, ...]
+    points: PointStore | None = None
 
 
 def _single(context: StageContext) -> _Data:
@@ -142,7 +147,8 @@ def _single(context: StageContext) -> _Data:
     config = sized(context.config, whole.sizes)
     place = context.place("work/thinned-fit.zarr")
     store = thinned_store(whole, place, config.fit.area_pixels, config.fit.seed)
-    return _Data(config, store, store, store.n_pix, whole.n_pix, whole.ids)
+    points = open_points(work_dir(config)) if config.points else None
+    return _Data(config, store, store, store.n_pix, whole.n_pix, whole.ids, points)
 
 
 def _series(context: StageContext) -> _Data:

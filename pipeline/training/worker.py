@@ -16,6 +16,7 @@ from models.training.reduction import Partial
 from pipeline.core.errors import StoreError
 from pipeline.core.plugins import load_plugins
 from pipeline.store.block_source import KEEP_MB, BlockReference
+from pipeline.store.point_store import BesideReference
 from pipeline.store.series_source import SeriesReference
 from pipeline.training.half_matrices import halved_sums, whole
 
@@ -30,7 +31,7 @@ class Job:
     """
 
     model: Estimator
-    source: BlockReference | SeriesReference
+    source: BlockReference | SeriesReference | BesideReference
     fingerprint: str
     device: Wanted = "cpu"
     device_memory: int | None = None

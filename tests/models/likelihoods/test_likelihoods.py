@@ -31,7 +31,13 @@ def test_moments_of_links_agree_with_quadrature(name):
     np.testing.assert_allclose(a[1], WEIGHT @ link.slope(f), rtol=1e-8)
     second = WEIGHT @ link.value(f) ** 2 - a[0] ** 2
     np.testing.assert_allclose(link.sd(M, S) ** 2, second, rtol=1e-7)
+    square, *slopes = link.square(M, S)
+    np.testing.assert_allclose(square, WEIGHT @ link.value(f) ** 2, rtol=1e-8)
     h = 1e-5
+    ways = (M + h, S), (M - h, S), (M, S + h), (M, S - h)
+    sides = [link.square(*way)[0] for way in ways]
+    np.testing.assert_allclose((sides[0] - sides[1]) / (2 * h), slopes[0], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose((sides[2] - sides[3]) / (2 * h), slopes[1], rtol=1e-6, atol=1e-9)
     for k in range(3):
         by_m = (link.moments(M + h, S, 4)[k] - link.moments(M - h, S, 4)[k]) / (2 * h)
         np.testing.assert_allclose(by_m, a[k + 1], rtol=1e-6, atol=1e-8)

@@ -1,0 +1,303 @@
+"""Points beside areas: their tables, the pixels where each may be, and their store.
+
+A survey cluster whose coordinates were displaced is a bag of the pixels within the displacement's
+reach, in proportion to their people and the density of the displacement; a facility is a bag of the
+people of its catchment. ``docs/design/points.md`` says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from geo.core.columns import AREA_ID, has_column, id_text
+from geo.core.errors import InputError, Problem
+from geo.grids.displacement import RURAL, URBAN, Law, candidates, catchments
+from geo.grids.grid import Grid
+from geo.tables.registry import read_table
+from pipeline.config.point_schema import Points
+from pipeline.config.schema import Config, work_dir
+from pipeline.ingest.inputs import Inputs
+from pipeline.ingest.pixel_gather import PixelGatherer
+from pipeline.ingest.selection import Bags
+from pipeline.storage.location import Place
+from pipeline.store.bag_store import NewBags, write_bags
+from pipeline.store.bag_writer import PixelRows
+
+IN_TOWNS, ELSEWHERE = ("U", "URBAN", "1"), ("R", "RURAL", "2")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Points with their pixels, one source after the other; those without any are left out.
+
+    Attributes
+    ----------
+    table : DataFrame
+        ``source`` (number from 1 on), ``name`` of the source, ``id``, ``lon``, ``lat``, ``value``
+        and ``tested`` of each point.
+    offsets, pixel, fraction : (n_point + 1,) int64, (n,) int64, (n,) float64
+        Pixels of each point, and what is multiplied by the people of each.
+    left_out : dict
+        By source, the points without a value or place, and those without a usable pixel.
+    """
+
+    table: pd.DataFrame
+    offsets: np.ndarray
+    pixel: np.ndarray
+    fraction: np.ndarray
+    left_out: dict[str, dict[str, int]]
+
+
+def read_points(config: Config, problems: list[Problem]) -> list[pd.DataFrame]:
+    """Read the table of each source; append its problems.
+
+    Returns
+    -------
+    list of DataFrame
+        ``id``, ``lon``, ``lat``, ``value``, ``tested`` (NaN of counts), ``urban`` and ``row`` of
+        each point; without rows where a problem was found.
+    """
+    return [_read(spec, f"points.{spec.name} ({spec.path})", problems) for spec in config.points]
+
+
+def _read(spec: Points, place: str, problems: list[Problem]) -> pd.DataFrame:
+    none = pd.DataFrame(columns=["id", "lon", "lat", "value", "tested", "urban", "row"])
+    try:
+        table, rows = read_table(
+            spec.path, place, sheet=spec.sheet, layer=spec.layer, encoding=spec.encoding
+        )
+    except InputError as error:
+        problems.extend(error.problems)
+        return none
+    wanted = {key: getattr(spec, key) for key in ("id", "lon", "lat", "value", "tested", "urban")}
+    wanted = {key: column for key, column in wanted.items() if column is not None}
+    known = [
+        has_column(table, column, place, f"points.{key}", problems)
+        for key, column in wanted.items()
+    ]
+    if not all(known):
+        return none
+    found = pd.DataFrame({"id": id_text(table[spec.id]), "row": rows}).assign(
+        tested=np.nan, urban=None
+    )
+    before = len(problems)
+    for key in ("lon", "lat", "value", "tested"):
+        if key in wanted:
+            found[key] = _numbers(table[wanted[key]], rows, wanted[key], place, problems)
+    if "urban" in wanted:
+        found["urban"] = _urban(table[wanted["urban"]], rows, wanted["urban"], place, problems)
+    if len(problems) == before:
+        _check(found, spec, place, problems)
+    return found if len(problems) == before else none
+
+
+def _numbers(
+    given: pd.Series, rows: np.ndarray, column: str, place: str, problems: list[Problem]
+) -> np.ndarray:
+    """Return a column as numbers, NaN where empty; append a problem for what is none."""
+    text = given.astype("string").str.strip()
+    values = pd.to_numeric(text, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = np.isnan(values) & (text.fillna("") != "").to_numpy() | np.isinf(values)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        found = f"column {column!r} has {text.iloc[first]!r}, which is no number"
+        problems.append(
+            Problem(f"{place} row {rows[first]}", found, "correct it, or leave it empty")
+        )
+    return values
+
+
+def _urban(
+    given: pd.Series, rows: np.ndarray, column: str, place: str, problems: list[Problem]
+) -> list[bool]:
+    text = given.astype("string").str.strip().str.upper().fillna("")
+    wrong = ~text.isin([*IN_TOWNS, *ELSEWHERE]).to_numpy()
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        found = f"column {column!r} has {text.iloc[first]!r}"
+        problems.append(Problem(f"{place} row {rows[first]}", found, "give U or R"))
+    return text.isin(IN_TOWNS).tolist()
+
+
+def _check(found: pd.DataFrame, spec: Points, place: str, problems: list[Problem]) -> None:
+    """Append the first problem of impossible values, and repeated ids."""
+    tested = found["tested"]
+    for wrong, what, remedy in (
+        (found["id"].duplicated(), "repeats the id {id!r}", "give each point an id of its own"),
+        (found["lat"].abs() > 90, "latitude {lat:g}", "give degrees; are lon and lat exchanged?"),
+        (found["lon"].abs() > 360, "longitude {lon:g}", "give degrees (WGS 84)"),
+        (found["value"] < 0, "column {column!r} is {value:g}", "give numbers of at least 0"),
+        (
+            tested < found["value"],
+            "{value:g} positives of {tested:g} tested",
+            "correct one of them",
+        ),
+        (tested <= 0, "{tested:g} tested", "give the number tested, or leave the point out"),
+    ):
+        if wrong.any():
+            row = found[wrong].iloc[0].to_dict()
+            more = f" (and {int(wrong.sum()) - 1} more)" if wrong.sum() > 1 else ""
+            said = what.format(**row, column=spec.value) + more
+            problems.append(Problem(f"{place} row {row['row']}", said, remedy))
+    if not found["value"].notna().any():
+        problems.append(Problem(place, f"column {spec.value!r} has no value", "give some at least"))
+
+
+def place_points(
+    config: Config, tables: list[pd.DataFrame], grid: Grid, bags: Bags, problems: list[Problem]
+) -> Placed | None:
+    """Find the usable pixels of each point: those of areas that have covariates and people.
+
+    Parameters
+    ----------
+    config : Config
+    tables : list of DataFrame
+        From :func:`read_points`.
+    grid : Grid
+    bags : Bags
+        Usable pixels of the areas.
+    problems : list of Problem
+        Sources without any point on usable pixels are appended.
+    """
+    usable = np.unique(bags.pixel)
+    kept, sizes, pixels, fractions = [], [], [], []
+    left: dict[str, dict[str, int]] = {}
+    for number, (spec, table) in enumerate(zip(config.points, tables, strict=True), start=1):
+        needed = ["lon", "lat", "value", *(["tested"] if spec.tested else [])]
+        # Surveys write (0, 0) for clusters whose place is not known.
+        known = table[needed].notna().all(axis=1) & ~((table["lon"] == 0) & (table["lat"] == 0))
+        table = table[known]
+        lon, lat = (table[key].to_numpy(np.float64) for key in ("lon", "lat"))
+        if spec.catchment is not None:
+            found = catchments(grid, lon, lat, float(spec.catchment))
+        else:
+            laws = [_law(spec, each) for each in table["urban"]]
+            found = candidates(grid, lon, lat, laws)
+        inside = np.isin(found.pixel, usable)
+        bag = np.repeat(np.arange(len(table)), np.diff(found.offsets))[inside]
+        size = np.bincount(bag, minlength=len(table))
+        left[spec.name] = {
+            "without_value_or_place": int((~known).sum()),
+            "outside": int((size == 0).sum()),
+        }
+        if len(table) and not size.any():
+            found_ = "no point is on a pixel of an area that has covariates and people"
+            remedy = "check lon and lat (degrees), or give points of this country"
+            problems.append(Problem(f"points.{spec.name} ({spec.path})", found_, remedy))
+        kept.append(table[size > 0].assign(source=number, name=spec.name))
+        sizes.append(size[size > 0])
+        pixels.append(found.pixel[inside])
+        fractions.append(found.mass[inside])
+    if not sum(map(len, kept)):
+        return None
+    return Placed(
+        pd.concat(kept, ignore_index=True),
+        np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int64),
+        np.concatenate(pixels),
+        np.concatenate(fractions),
+        left,
+    )
+
+
+def _law(spec: Points, urban: bool | None) -> Law:
+    """Return the law of displacement of a point."""
+    if spec.radius == "dhs":
+        return URBAN if urban else RURAL
+    return ((float(spec.radius), 1.0),)
+
+
+def describe_points(config: Config, placed: Placed) -> dict[str, str]:
+    """Say by configuration key how many points there are, and why others are left out."""
+    found = {}
+    for spec in config.points:
+        own = placed.table[placed.table["name"] == spec.name]
+        left = placed.left_out[spec.name]
+        total = f"{own['value'].sum():,.0f}"
+        what = f"{total} of {own['tested'].sum():,.0f} tested" if spec.tested else f"{total} cases"
+        why = {"without_value_or_place": "without a value or a place", "outside": "off the areas"}
+        lacking = ", ".join(f"{left[key]:,} {word}" for key, word in why.items() if left[key])
+        found[f"points.{spec.name}"] = f"{len(own):,} points, {what}" + (
+            f"; left out {lacking}" if lacking else ""
+        )
+    return found
+
+
+def write_points(
+    config: Config,
+    inputs: Inputs,
+    bags: Bags,
+    placed: Placed,
+    grid_path: Place,
+    path: Place,
+    fingerprint: str,
+) -> None:
+    """Write ``work/points.zarr``: a bag store whose attribute ``points`` tells of each bag."""
+    grid, areas = inputs.grid, inputs.areas
+    if grid is None or areas is None:
+        message = "grid and areas are required once the inputs are checked"
+        raise RuntimeError(message)
+    table, sizes = placed.table, np.diff(placed.offsets)
+    covariates = tuple(inputs.covariates)
+    with PixelGatherer(placed, grid, grid_path, work_dir(config)) as gatherer:
+        gatherer.spread()
+        n = sizes.size
+        rows = gatherer.rows(np.arange(n), np.zeros(n, np.int64), sizes)
+        positions = gatherer.positions
+    bag = np.repeat(np.arange(n), sizes)
+    whole = [spec.catchment is not None and spec.tested is None for spec in config.points]
+    summed = np.array(whole)[table["source"].to_numpy() - 1]
+    total = np.bincount(bag, rows.weight, n)
+    # A rate is the mean over the people of the pixels; cases of a catchment are a sum over them.
+    rows = PixelRows(
+        rows.x, rows.weight / np.where(summed, 1.0, total)[bag], rows.coords, rows.pixel
+    )
+    ids = np.array([str(each) for each in areas[AREA_ID].to_numpy()[bags.area]])
+    owner = _owners(bags, rows.pixel)
+    most = pd.DataFrame({"bag": bag, "area": owner, "weight": rows.weight})
+    most = most.groupby(["bag", "area"], as_index=False)["weight"].sum()
+    first = most.sort_values(["bag", "weight"], kind="stable").groupby("bag")["area"].last()
+
+    def read(number: np.ndarray, start: np.ndarray, stop: np.ndarray) -> PixelRows:
+        spans = zip(placed.offsets[number] + start, placed.offsets[number] + stop, strict=True)
+        return PixelRows.join([rows.cut(int(a), int(b)) for a, b in spans])
+
+    told: dict[str, Any] = {
+        "names": [spec.name for spec in config.points],
+        "source": table["source"].tolist(),
+        "id": table["id"].tolist(),
+        "lon": table["lon"].tolist(),
+        "lat": table["lat"].tolist(),
+        "area": ids[first.to_numpy()].tolist(),
+        "left_out": placed.left_out,
+    }
+    write_bags(
+        path,
+        NewBags(
+            sizes=sizes,
+            rows=read,
+            y=table["value"].to_numpy(np.float64),
+            trials=table["tested"].to_numpy(np.float64),
+            ids=(table["name"] + "/" + table["id"]).tolist(),
+            covariates=covariates,
+            units=[inputs.covariates[name].source.describe().unit for name in covariates],
+            grid=grid.to_dict(),
+            coords_crs=positions.crs.to_wkt(),
+            n_axis=positions.n_axis,
+            attrs={"points": told, "name": config.name},
+        ),
+        seed=config.fit.seed,
+        fingerprint=fingerprint,
+        order=np.arange(n),
+    )
+
+
+def _owners(bags: Bags, pixel: np.ndarray) -> np.ndarray:
+    """Return the bag that has most of each pixel, (n,); every pixel is in one."""
+    bag = np.repeat(np.arange(bags.area.size), np.diff(bags.offsets))
+    order = np.lexsort((bags.fraction, bags.pixel))
+    last = np.searchsorted(bags.pixel[order], pixel, side="right") - 1
+    return np.asarray(bag[order[last]])
