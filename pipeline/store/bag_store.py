@@ -71,11 +71,9 @@ class StoreReference:
 
     def open(self) -> BagStore:
         """Open the store."""
-        place, period = self.path, self.period
+        place, period, given = self.path, self.period, self.responses
         pixels = PixelStore(place, self.cache_mb, period, self.like, self.ahead, self.rest)
-        responses = self.responses
-        if responses is None:
-            responses = read_pixel_responses(pixels, self.period)
+        responses = read_pixel_responses(pixels, period) if given is None else given
         return BagStore.joined(pixels, responses, self)
 
 
