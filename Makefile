@@ -11,6 +11,7 @@ STAMP  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
 FLOWS  := $(VENV)/.installed-flows
 GPU    := $(VENV)/.installed-gpu
+SITE   := $(VENV)/.installed-site
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST ?= -m "not slow and not ci"
 JOBS   ?= 2
@@ -18,7 +19,7 @@ RUN    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist workste
 N      ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo serve test slow faults lint types imports reference pictures bench bump gpu clean
+.PHONY: help install dev demo serve test slow faults lint types imports reference site pictures bench bump gpu clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -58,9 +59,10 @@ faults: $(DEV)  ## provoke N real failures, end commands at 50 moments: benchmar
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --group publishing --count $(N) --reads 10000
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.terminated --count 50
 
-lint: $(DEV)  ## check style
+lint: $(DEV)  ## check style, and the spelling of the pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell README.md CHANGELOG.md docs
 
 types: $(DEV)  ## check types
 	$(BIN)/mypy
@@ -68,8 +70,12 @@ types: $(DEV)  ## check types
 imports: $(DEV)  ## check the import layers
 	$(BIN)/lint-imports
 
-reference: $(STAMP)  ## write the reference of the configuration and its JSON Schema into docs
+reference: $(STAMP)  ## write the references of the configuration, with its JSON Schema, and of the command line into docs
 	$(BIN)/python -m pipeline.config.reference docs
+	$(BIN)/python -m pipeline.cli.reference docs
+
+site: $(SITE)  ## build the documentation as a site that needs no network: build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bump: $(DEV)  ## renew constraints.txt in an environment of its own, if the tests that must pass do
 	JOBS=$(JOBS) PYTHON=$(PYTHON) UV=$(BIN)/uv infra/bump.sh

@@ -1,11 +1,12 @@
 """Estimates of ``disagg plan`` against real runs.
 
-    python -m benchmarks.plan [DIRECTORY] [--runs small country waves]
+    python -m benchmarks.plan [DIRECTORY] [--runs small country waves months]
 
 The benchmark simulates countries (``small`` and ``country`` like ``disagg demo``, ``waves`` like
-:mod:`benchmarks.big_country`; all but ``small`` have a million pixels and 18 covariates), plans
-them, and runs each stage in a process of its own, with one worker, a few epochs of the fit and
-fewer draws of the areas. It compares bytes with the files on disk, and seconds with processor time,
+:mod:`benchmarks.big_country`; these two have a million pixels and 18 covariates; ``months`` like
+``disagg demo monthly --months 6``, with few inducing variables, fitted to its optimum), plans them,
+and runs each stage in a process of its own, with one worker, a few epochs of the fit and fewer
+draws of the areas. It compares bytes with the files on disk, and seconds with processor time,
 because on a machine with other work the clock also counts that work (clock times are in the JSON
 too). Writes ``benchmarks/results/plan.json``, where other runs are kept, and prints a table.
 """
@@ -24,7 +25,9 @@ from typing import Any
 from benchmarks.report import RESULTS, parsed, wait_with_usage, write_results
 
 DRAWS = 100  # draws of areas; the 500 of a run would take most of its time
-EPOCHS = {"small": 5, "country": 1, "waves": 1}
+EPOCHS = {"small": 5, "country": 1, "waves": 1, "months": 50}
+MONTHS = ["--months", "6"]
+FEW = {"inducing: 60": "inducing: 30", "n_moving: 25, n_season: 9": "n_moving: 9, n_season: 4"}
 CALL = "import sys; from pipeline.cli.main import main; sys.exit(main(sys.argv[1:]))"
 # The process reports its own peak: from outside, the memory of its parent would count too.
 PEAK = (
@@ -41,7 +44,8 @@ def make(name: str, directory: Path) -> Path:
 
         config = make_country(directory, 1000)
     else:
-        command = [sys.executable, "-c", CALL, "demo", str(directory), "--size", name, "--quiet"]
+        size = MONTHS if name == "months" else ["--size", name]
+        command = [sys.executable, "-c", CALL, "demo", str(directory), *size, "--quiet"]
         subprocess.run(command, check=True)
         config = directory / "disagg.yaml"
     text = re.sub(r"max_epochs: \d+", f"max_epochs: {EPOCHS[name]}", config.read_text())
@@ -49,7 +53,12 @@ def make(name: str, directory: Path) -> Path:
     text = re.sub(
         r"output:( *)\{dir: out(, [^}]*)?\}", f"output: {{dir: out, draws: {DRAWS}}}", text
     )
-    config.write_text(re.sub(r"schemes: \[[^]]*\]", "schemes: []", text))
+    text = re.sub(r"schemes: \[[^]]*\]", "schemes: []", text)
+    if name == "months":
+        for given, few in FEW.items():
+            text = text.replace(given, few)
+        text += f"compute: {{workers: 1}}\nfit: {{max_epochs: {EPOCHS[name]}}}\n"
+    config.write_text(text)
     return config
 
 
@@ -81,7 +90,8 @@ def compare(name: str, directory: Path) -> dict[str, Any]:
     record = json.loads((out / "run.json").read_text())["stages"]
     summary = record["ingest"]["summary"]
     disk = {store: _size((out / "work" / store).rglob("*")) for store in ("bags.zarr", "grid.zarr")}
-    disk["maps"] = _size(out.glob("*.tif"))
+    disk["grid.zarr"] += _size((out / "work/periods").rglob("grid.zarr/**/*"))
+    disk["maps"] = _size(out.rglob("*.tif"))
     covered = summary["left_out"]["of_pixels"]
     rows = {
         "pixels in areas": (plan["pixels_in_areas"], covered),

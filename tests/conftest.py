@@ -1,9 +1,13 @@
 """One BLAS thread for each test process, set before NumPy is imported: more of them only spin."""
 
 import os
+import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -18,3 +22,16 @@ def _short_runs(request: pytest.FixtureRequest) -> Iterator[None]:
         if not getattr(request.module, "WHOLE_RUNS", whole):
             shorten(patch)
         yield
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium of the system."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium; .ci/run installs it")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()

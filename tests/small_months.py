@@ -18,6 +18,7 @@ model:
   kernel: "smooth(x) + matern12(space) * time(matern12) + constant * season"
   options: {n_moving: 6, n_season: 4, harmonics: 1}
 evaluate:    {schemes: []}
+gates:       {better_than_constant: false}
 """
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
+import itertools
 import re
 import shlex
 import subprocess
@@ -106,10 +108,21 @@ def test_a_wrong_key_or_value_is_found(
 # -- Python ----------------------------------------------------------------------------------------
 
 
+# What a page may import beyond what is installed here; the page says that it must be.
+ELSEWHERE = {"torch", "torchvision"}
+
+
 def missing(text: str) -> list[str]:
-    """Return what a block imports from this repository, and what is not there."""
+    """Return what a block imports and is not there: names of this repository, other packages."""
     found = []
     for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found += [
+                each.name
+                for each in node.names
+                if each.name.split(".")[0] not in ELSEWHERE
+                and importlib.util.find_spec(each.name) is None
+            ]
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in MODULES:
             module = importlib.import_module(node.module or "")
             for each in node.names:
@@ -129,6 +142,7 @@ def test_python_compiles_and_imports_what_there_is(text: str) -> None:
 
 def test_a_wrong_import_is_found() -> None:
     assert missing("from pipeline import BagStore, fitted") == ["pipeline.fitted"]
+    assert missing("import numpy, numpi") == ["numpi"]
 
 
 # -- shell -----------------------------------------------------------------------------------------
@@ -187,6 +201,44 @@ def test_commands_have_the_options_that_a_page_gives_them() -> None:
 def test_a_wrong_option_is_found() -> None:
     assert unknown_options("disagg run my.yaml --publsh") == ["disagg run --publsh"]
     assert unknown_options("disagg bags fit s --model blrt --tune") == []
+
+
+def refused(text: str) -> list[str]:
+    """Return the lines of a block that begin with `disagg` and that it does not understand."""
+    from typer.main import get_command
+
+    from pipeline.cli.main import app
+
+    found = []
+    for line in text.replace("\\\n", " ").splitlines():
+        if not re.match(r"\s*disagg\s", line):
+            continue
+        words = shlex.split(line, comments=True)[1:]
+        words = list(itertools.takewhile(lambda word: word not in ("|", ">", "&&", ";"), words))
+        command: Any = get_command(app)
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        if words and hasattr(command, "commands") and not words[0].startswith("-"):
+            found.append(f"{line.strip()}: no command {words[0]}")
+            continue
+        try:
+            command.make_context("disagg", words)
+        except Exception as error:  # the usage errors of typer's own click
+            found.append(f"{line.strip()}: {getattr(error, 'message', error)}")
+    return found
+
+
+def test_the_command_line_understands_every_command_of_a_block() -> None:
+    """Patterns with brackets, such as `disagg config [KEY]`, are in blocks of the kind `text`."""
+    assert [each for block in blocks("", "sh", "bash") for each in refused(block.values[0])] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["disagg run a.yaml b.yaml", "disagg publish", "disagg plan a.yaml --worker 2", "disagg ran a"],
+)
+def test_a_command_that_is_not_understood_is_found(line: str) -> None:
+    assert refused(line)
 
 
 # -- the changelog ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``docs/months-walk.md``, typed as it stands, in an empty folder, on a smaller country."""
+"""The walk and the month of a data manager, typed in an empty folder, on a smaller country."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -18,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/months-walk.md").read_text(encoding="utf-8")
 
 
-def typed_blocks() -> list[str]:
-    return re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+def typed_blocks(text: str) -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 def _period(path: Path) -> str:
@@ -27,10 +28,9 @@ def _period(path: Path) -> str:
         return str(file.tags()["period"])
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3000)
-def test_the_walk_works_as_it_stands(tmp_path: Path) -> None:
-    """What a newcomer types, and nothing else: files and words are those that the page names."""
+@pytest.fixture
+def typed(tmp_path: Path) -> Callable[[str], str]:
+    """Type a block in the folder ``work``; return what it says."""
     programs, work = tmp_path / "bin", tmp_path / "work"
     programs.mkdir()
     work.mkdir()
@@ -44,16 +44,50 @@ def test_the_walk_works_as_it_stands(tmp_path: Path) -> None:
         "HOME": str(tmp_path),
         "OMP_NUM_THREADS": "1",
     }
-    said = []
-    out = work / "monthly/out"
-    mapped = []
-    for block in typed_blocks():
+
+    def type_block(block: str) -> str:
         done = subprocess.run(
             ["sh", "-eu", "-c", block], cwd=work, env=environ, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-        said.append(done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    return type_block
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_the_month_of_a_data_manager(tmp_path: Path, typed: Callable[[str], str]) -> None:
+    page = (ROOT / "docs/data-manager.md").read_text(encoding="utf-8")
+    first, july, change, second, late, back = map(typed, typed_blocks(page))
+
+    out = tmp_path / "work/monthly/out"
+    assert "v0001" in first
+    assert "update: 2023-07 taken in" in july
+    assert "July" in page
+    changed = pd.read_csv(tmp_path / "work/change/change.csv")
+    assert len(changed) == AREAS
+    assert "rose" in change or "no" in set(changed["changed"])
+    assert re.search(r"\*.*v0002", second)
+    assert "update: 2023-12 taken in" in late
+    assert "changed by more than was uncertain" in late
+    assert (out / "periods/2023-08/rate_mean.tif").is_file()
+    assert re.search(r"\*.*v0002", back)  # v0003 was taken back
+    assert not re.search(r"\*.*v0003", back)
+    assert _period(out / "published/current/rate_mean.tif") == "2023-07"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_the_walk_works_as_it_stands(tmp_path: Path, typed: Callable[[str], str]) -> None:
+    """What a newcomer types, and nothing else: files and words are those that the page names."""
+    said = []
+    work = tmp_path / "work"
+    out = work / "monthly/out"
+    mapped = []
+    for block in typed_blocks(TEXT):
+        said.append(typed(block))
         map_of_block = out / "rate_mean.tif"
         mapped.append(_period(map_of_block) if map_of_block.is_file() else "")
     demo, first, july, five, correction, forecast, year = said

@@ -90,9 +90,13 @@ class Calendar:
         label = self.label(number)
         return label if "-" in text else label.replace("-", "")
 
-    def days(self, number: int) -> str:
-        """Return the first and the last day of a period, ``2024-02-01/2024-02-29``."""
-        return f"{self.first(number)}/{self.first(number + 1) - timedelta(1)}"
+    def days(self, number: int, start: int | None = None) -> str:
+        """Return the first and the last day of a period, ``2024-02-01/2024-02-29``.
+
+        With ``start``, the number of an earlier period, the first day is that one's.
+        """
+        first = self.first(number if start is None else start)
+        return f"{first}/{self.first(number + 1) - timedelta(1)}"
 
     @property
     def _shift(self) -> int:
@@ -110,7 +114,7 @@ class Calendar:
         return number if week >= 1 and number < self._week_1(year + 1) else None
 
 
-def days_of(text: str) -> tuple[date, date] | None:
+def days_of(text: str, window: int = 1) -> tuple[date, date] | None:
     """Return the first day of a text and the day after its last; None for another text.
 
     Parameters
@@ -118,6 +122,8 @@ def days_of(text: str) -> tuple[date, date] | None:
     text : str
         A period, whose length its own form tells (``2024``, ``2024-Q1``, ``2024-02``, ``2024-W05``,
         from Monday, ``2024-02-29``), or two days with a slash between them.
+    window : int
+        Periods up to and with that of the text, of its length.
     """
     first, slash, last = text.strip().partition("/")
     if slash:
@@ -129,8 +135,28 @@ def days_of(text: str) -> tuple[date, date] | None:
         calendar = Calendar(step)
         number = calendar.number(first)
         if number is not None:
-            return calendar.first(number), calendar.first(number + 1)
+            return calendar.first(number - window + 1), calendar.first(number + 1)
     return None
+
+
+def in_year(span: tuple[date, date], year: int) -> tuple[date, date]:
+    """Return the same days so that the last lies in a year; a 29 February may be 1 March.
+
+    Parameters
+    ----------
+    span : (date, date)
+        First day, and day after the last.
+    year : int
+    """
+    shift = year - (span[1] - timedelta(1)).year
+
+    def moved(day: date) -> date:
+        try:
+            return day.replace(year=day.year + shift)
+        except ValueError:
+            return date(day.year + shift, 3, 1)
+
+    return moved(span[0]), moved(span[1])
 
 
 def _of(form: re.Pattern[str], most: int) -> Callable[[Calendar, str], int | None]:

@@ -6,6 +6,7 @@ the times of the whole file, so that a period of which some steps are not there 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,6 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from geo.core.calendar import days_of
 from geo.core.errors import InputError, Problem
 from geo.grids.grid import Tile
 from geo.sources.derived import DerivedSource
@@ -34,8 +34,8 @@ class AggregatedSource(DerivedSource):
     ----------
     source : Source
         With a band of each time.
-    days : str
-        The period: see :func:`geo.core.calendar.days_of`.
+    span : (date, date)
+        First day of the period, and the day after its last.
     how : {"sum", "mean", "max", "min"}
         A mean, maximum or minimum is that of the steps which a pixel has; a sum is missing where
         a step is, for it would be too small.
@@ -46,10 +46,10 @@ class AggregatedSource(DerivedSource):
         If the source has no times, or not all steps of the period.
     """
 
-    def __init__(self, source: Source, days: str, how: str) -> None:
+    def __init__(self, source: Source, span: tuple[date, date], how: str) -> None:
         super().__init__(source, None)
-        self._how = how
-        self._bands = steps_within(self.path, source.describe().bands, days)
+        about, self._how = source.describe(), how
+        self._bands = steps_within(self.path, about.bands, span, about.calendar)
         first = self._bands[0]
         band = Band(1, first.variable, "", f"{how} of {len(self._bands)} steps")
         self._about = replace(self._about, bands=(band,))
@@ -63,8 +63,7 @@ class AggregatedSource(DerivedSource):
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""
         self.band_of(time)
         found, n = np.empty(0), np.empty(0)
-        for k, step in enumerate(self._bands):
-            values = self._source.read(window, step.time)
+        for k, values in enumerate(self._source.steps(window, self.times)):
             if k == 0:
                 found, n = values, np.isfinite(values).astype(np.float64)
             elif self._how in _REDUCED:
@@ -80,7 +79,9 @@ class AggregatedSource(DerivedSource):
         return found
 
 
-def steps_within(path: str, bands: Sequence[Band], days: str) -> list[Band]:
+def steps_within(
+    path: str, bands: Sequence[Band], span: tuple[date, date], calendar: str = "standard"
+) -> list[Band]:
     """Return the bands of a period, by rising time.
 
     Parameters
@@ -89,94 +90,110 @@ def steps_within(path: str, bands: Sequence[Band], days: str) -> list[Band]:
         For messages.
     bands : sequence of Band
         All of the source.
-    days : str
-        See :func:`geo.core.calendar.days_of`.
+    span : (date, date)
+        First day, and the day after the last.
+    calendar : str
+        Of the times: a period has the days of it that the calendar has.
 
     Raises
     ------
     InputError
-        If it is no period, the times are no dates, or a step of the period is missing.
+        If the times are no dates, or a step of the period is missing.
     """
-    span = days_of(days)
-    if span is None:
-        found = f"`time: {days}` is no period"
-        raise InputError(Problem(path, found, "write it as 2024-02, or 2024-02-01/2024-02-29"))
-    times = _dates(path, bands)
+    try:
+        times = _day_numbers(tuple(each.time for each in bands), calendar)
+    except InputError as error:
+        raise InputError([replace(each, place=path) for each in error.problems]) from error
     order = np.argsort(times, kind="stable")
-    start, stop = (np.datetime64(each, "m") for each in span)
-    inside = [int(k) for k in order if start <= times[k] < stop]
-    lacking = _lacking(times[order], span)
+    start, stop = (day_number(each.isoformat(), calendar) for each in span)
+    inside = [bands[int(k)] for k in order if start <= times[k] < stop]
+    lacking = _lacking(times[order], inside, span, (start, stop))
     if lacking is None:
-        return [bands[k] for k in inside]
-    have = f"it has {_day(times[order[0]])} to {_day(times[order[-1]])}"
+        return inside
+    have = f"it has {bands[order[0]].time[:10]} to {bands[order[-1]].time[:10]}"
     remedy = "give a file that has all of them, or periods that it has (time.from, time.to)"
     last = span[1] - timedelta(1)
     raise InputError(Problem(path, f"{lacking} {span[0]} to {last} ({have})", remedy))
 
 
-def _dates(path: str, bands: Sequence[Band]) -> np.ndarray:
-    """Return the times of the bands: (n,) datetime64[m]."""
-    if not all(each.time for each in bands):
+@functools.lru_cache(maxsize=16)  # each period of a run, and each year of a climatology, asks
+def _day_numbers(times: tuple[str, ...], calendar: str) -> np.ndarray:
+    """Return times as numbers of days; InputError unless all are dates."""
+    if not all(times):
         found = "has no time axis, so that `aggregate` has no steps"
-        raise InputError(Problem(path, found, "remove `aggregate`, or give a file with times"))
-    if not all(_DAY.match(each.time) for each in bands):  # numbers of a calendar that is not ours
-        found = f"has times that are no dates, such as {bands[0].time}"
-        remedy = "convert its times: xarray.open_dataset(...).convert_calendar('standard', ...)"
-        raise InputError(Problem(path, found, remedy))
-    return np.array([np.datetime64(each.time, "m") for each in bands])
+        raise InputError(Problem("", found, "remove `aggregate`, or give a file with times"))
+    wrong = next((each for each in times if not _DAY.match(each)), None)
+    if wrong is not None:  # a number that no calendar tells
+        found = f"has times that are no dates, such as {wrong}"
+        remedy = "write its times in days since a date, in a calendar of CF"
+        raise InputError(Problem("", found, remedy))
+    return np.array([day_number(each, calendar) for each in times])
 
 
-def _lacking(times: np.ndarray, span: tuple[date, date]) -> str | None:
+def day_number(text: str, calendar: str = "standard") -> float:
+    """Return a time of ISO text as a number of days, in a calendar of CF (section 4.4.1).
+
+    A day that the calendar does not have is the beginning of the next one.
+    """
+    year, month, day = int(text[:4]), int(text[5:7]), int(text[8:10])
+    minutes = 60 * int(text[11:13]) + int(text[14:16]) if len(text) > 11 else 0
+    if calendar == "360_day":
+        number = 360 * year + 30 * (month - 1) + min(day, 31) - 1
+    elif calendar in ("noleap", "365_day"):
+        number = 365 * year + date(1999, month, 1).timetuple().tm_yday - 2 + day
+    elif calendar in ("all_leap", "366_day"):
+        number = 366 * year + date(2000, month, 1).timetuple().tm_yday - 2 + day
+    else:
+        number = date(year, month, day).toordinal()
+    return number + minutes / 1440.0
+
+
+def _lacking(
+    times: np.ndarray, inside: Sequence[Band], span: tuple[date, date], ends: tuple[float, float]
+) -> str | None:
     """Return how a file lacks steps of a period, None if it does not.
 
     Parameters
     ----------
-    times : (n,) datetime64[m]
-        Of the whole file, rising.
+    times : (n,) float64 array
+        Of the whole file, rising, days.
+    inside : sequence of Band
+        Those of the period.
     span : (date, date)
         First day, day after the last.
+    ends : (float, float)
+        The same, as `times`.
     """
-    start, stop = (np.datetime64(each, "m") for each in span)
-    inside = times[(times >= start) & (times < stop)]
-    if not inside.size:
+    start, stop = ends
+    if not inside:
         return "has no step in"
     if times.size == 1:  # nothing tells how long its step is
         return None
-    minute = np.timedelta64(1, "m")
-    gaps = np.diff(times) / minute / 1440.0
+    gaps = np.diff(times)
     if (gaps <= 0).any():
         return "has a time twice, so that its steps are not known, also not those of"
-    step = float(np.median(gaps))
-    length = float((stop - start) / minute / 1440.0)
+    step, length = float(np.median(gaps)), stop - start
     if MONTH[0] <= step <= MONTH[1]:
         return _lacking_months(inside, span, length)
     if step > length * (1.0 + UNEVEN):
         return f"has steps of {step:g} days, longer than"
     most = step * (1.0 + UNEVEN)
+    within = times[(times >= start) & (times < stop)]
     before, after = times[times < start], times[times >= stop]
     # Steps of some days begin late in a period, after the last one of the period before.
-    late, early = (float(gap / minute) / 1440.0 for gap in (inside[0] - start, stop - inside[-1]))
-    late_ok = late <= step * (1.0 - UNEVEN) or (
-        before.size > 0 and float((inside[0] - before[-1]) / minute) / 1440.0 <= most
-    )
-    early_ok = early <= most or (
-        after.size > 0 and float((after[0] - inside[-1]) / minute) / 1440.0 <= most
-    )
-    within = np.diff(inside) / minute / 1440.0
-    if not (late_ok and early_ok) or (within > most).any():
-        return f"has {inside.size} of {round(length / step)} steps of {step:g} days in"
+    late, early = float(within[0] - start), float(stop - within[-1])
+    late_ok = late <= step * (1.0 - UNEVEN) or (before.size > 0 and within[0] - before[-1] <= most)
+    early_ok = early <= most or (after.size > 0 and after[0] - within[-1] <= most)
+    if not (late_ok and early_ok) or (np.diff(within) > most).any():
+        return f"has {within.size} of {round(length / step)} steps of {step:g} days in"
     return None
 
 
-def _lacking_months(inside: np.ndarray, span: tuple[date, date], length: float) -> str | None:
+def _lacking_months(inside: Sequence[Band], span: tuple[date, date], length: float) -> str | None:
     """Return how a file with steps of a month lacks some of a period."""
     if length < MONTH[0]:
         return "has steps of a month, longer than"
     first, last = np.datetime64(span[0], "M"), np.datetime64(span[1] - timedelta(1), "M")
     wanted = int((last - first).astype(int)) + 1
-    there = np.unique(inside.astype("datetime64[M]")).size
+    there = len({each.time[:7] for each in inside})
     return None if there == wanted else f"has {there} of {wanted} months in"
-
-
-def _day(time: np.datetime64) -> str:
-    return str(time.astype("datetime64[D]"))

@@ -6,6 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from geo.core.errors import InputError, Problem
+from geo.sources.mosaic import files_of
 from geo.sources.vrt import MAX_BYTES, is_vrt
 
 _COUNT, _NAME, _VALUE = 1, 2, 5  # GDALRATFieldUsage: number of pixels, name, value
@@ -21,7 +22,7 @@ def class_names(path: str, band: int = 1) -> dict[float, str]:
     Parameters
     ----------
     path : str
-        A local file.
+        A local file; of a pattern of files, the first one's names are returned.
     band : int, optional
 
     Raises
@@ -29,6 +30,7 @@ def class_names(path: str, band: int = 1) -> dict[float, str]:
     InputError
         If the table is damaged.
     """
+    path = next(iter(files_of(path)), path)
     for file in (f"{path}.aux.xml", *((path,) if is_vrt(path) else ())):
         if not Path(file).is_file() or Path(file).stat().st_size > MAX_BYTES:
             continue

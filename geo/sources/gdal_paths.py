@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 #: A part of a file: ``NETCDF:"rain.nc":tp`` (rasterio writes ``netcdf:rain.nc:tp``),
-#: ``GTIFF_DIR:2:pages.tif``.
+#: ``GTIFF_DIR:2:pages.tif``; ours for the asset of STAC items, ``STAC:"items.json":data``.
 PART = re.compile(
-    r'^(NETCDF|HDF5|GTIFF_DIR|GPKG):(?:(\d+):)?("?)(.+?)\3((?::[^/"]*|:?//.*)?)$', re.IGNORECASE
+    r'^(NETCDF|HDF5|GTIFF_DIR|GPKG|STAC):(?:(\d+):)?("?)(.+?)\3((?::[^/"]*|:?//.*)?)$',
+    re.IGNORECASE,
 )
 #: A file in an archive: ``/vsizip/maps.zip/rain.tif``, ``zip://maps.zip!rain.tif``.
 ARCHIVE = re.compile(r"^(?:/vsi(zip|tar)/|(zip|tar)://)\{?(.+?\.(?:zip|kmz|tar))\}?[/!]+(.+)$")

@@ -10,6 +10,8 @@ from pathlib import Path
 from geo.core.errors import InputError
 from geo.core.trust import Trust, is_web_address
 from geo.sources.gdal_paths import file_of
+from geo.sources.mosaic import files_of, is_pattern
+from geo.sources.stac_source import assets_of, stac_of
 from geo.sources.vrt import is_vrt, read_vrt
 
 #: Suffixes of files without side-car files.
@@ -61,6 +63,12 @@ def input_files(path: str | Path, trust: Trust) -> InputFiles:
     name = str(path)
     if is_web_address(name):
         return InputFiles(urls=[name])
+    stac = stac_of(name)
+    if stac is not None:
+        return _of_items(*stac)
+    if is_pattern(name):
+        every = files_of(name)
+        return InputFiles(files=[part for each in every for part in (each, *side_cars(each))])
     file = file_of(name)
     if file is None or not os.path.exists(file):
         return InputFiles()
@@ -78,6 +86,22 @@ def input_files(path: str | Path, trust: Trust) -> InputFiles:
                 found.files += [source, *side_cars(source)]
     found.files = list(dict.fromkeys(found.files))
     found.urls = list(dict.fromkeys(found.urls))
+    return found
+
+
+def _of_items(place: str, asset: str) -> InputFiles:
+    """List the file of STAC items, and those of their asset."""
+    found = InputFiles()
+    places = [place]
+    try:
+        places += [href for _, href, _ in assets_of(place, asset)]
+    except InputError as error:
+        found.refused = "; ".join(problem.found for problem in error.problems)
+    for each in dict.fromkeys(places):
+        if is_web_address(each):
+            found.urls.append(each)
+        elif os.path.exists(each):
+            found.files += [each, *side_cars(each)]
     return found
 
 

@@ -16,7 +16,7 @@ from rasterio.enums import ColorInterp
 
 from geo.core.errors import InputError, Problem, name_first
 from geo.sources.raster_header import BandChoice
-from geo.sources.source import N_NAMED, Band, names, of_time, one_band, unknown
+from geo.sources.source import N_NAMED, Band, names, of_level, of_time, one_band, unknown
 
 _EXTRA = "NETCDF_DIM_"
 
@@ -63,6 +63,7 @@ def chosen_bands(path: str, source: Any, choice: BandChoice) -> list[Band]:
     axes = re.findall(r"[^{},]+", source.tags().get(f"{_EXTRA}EXTRA", ""))
     # `time: valid_time` names the axis; the file may still have a single time.
     kept = of_time(path, kept, None if choice.time in axes else choice.time)
+    kept = of_level(path, kept, choice.level)
     # A mask that is stored as a band is no choice.
     colours = source.colorinterp  # of all bands, each time that it is asked for
     data = [each for each in kept if colours[each.number - 1] != ColorInterp.alpha]
@@ -85,19 +86,20 @@ def _bands(source: Any) -> list[Band]:
         own = source.tags(number)
         variable = own.get("NETCDF_VARNAME") or own.get("GRIB_ELEMENT") or description or ""
         axes = {key.removeprefix(_EXTRA): own[key] for key in own if key.startswith(_EXTRA)}
-        time, rest = "", []
+        time, rest, levels = "", [], []
         for axis, value in axes.items():
             units = tags.get(f"{axis}#units", "")
             if " since " in units:
                 time = _stamp(stamps, value, units, tags.get(f"{axis}#calendar", "standard"))
             else:
                 rest.append(f"{axis} {value}")
+                levels.append((axis, value))
         if "GRIB_VALID_TIME" in own:
             seconds = own["GRIB_VALID_TIME"].split()[0]
             time = _stamp(stamps, seconds, "seconds since 1970-01-01", "standard")
             rest.append(own.get("GRIB_SHORT_NAME", ""))
         label = ", ".join(filter(None, rest)) or (description or "")
-        found.append(Band(number, variable, time, label))
+        found.append(Band(number, variable, time, label, tuple(levels)))
     read = {
         value: text
         for (units, calendar), values in stamps.items()
@@ -137,10 +139,16 @@ def iso_times(values: Mapping[str, str], units: str, calendar: str) -> dict[str,
         {"units": units, "calendar": calendar},
     )
     try:
-        times = xr.decode_cf(xr.Dataset({"t": axis}))["t"].to_numpy().astype("datetime64[m]")
-    except (ValueError, ImportError, OverflowError):  # months of any length, years of 360 days
+        times = xr.decode_cf(xr.Dataset({"t": axis}))["t"].to_numpy()
+    except (ValueError, ImportError, OverflowError):  # months of any length
         return dict(values)
-    return dict(zip(values, texts_of_times(times), strict=True))
+    if times.dtype.kind == "M":
+        return dict(zip(values, texts_of_times(times.astype("datetime64[m]")), strict=True))
+    # Of years without leap days, or of 360: the days are the calendar's own.
+    texts = [each.isoformat()[:16] for each in times]
+    if all(text.endswith("T00:00") for text in texts):
+        texts = [text[:10] for text in texts]
+    return dict(zip(values, texts, strict=True))
 
 
 def texts_of_times(times: np.ndarray) -> list[str]:

@@ -8,6 +8,8 @@ from pyproj import CRS
 
 #: How the steps of a period become one value.
 AGGREGATES = ("sum", "mean", "max", "min")
+#: Values of axes besides rows, columns and time, by name; "" is any axis.
+Level = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,13 @@ class BandChoice:
     aggregate : str or None
         How all steps within ``time``, a period or first and last day, become one value: one of
         :data:`AGGREGATES`.
+    level : tuple of (str, str)
+        Axis ("" for any) and value: the height of a fourth axis, the member of an ensemble.
+    window : int
+        Periods, up to and with ``time``, that ``aggregate`` takes together.
+    climatology : (int, int, bool) or None
+        First and last year whose same days the aggregate is compared with, and whether the
+        difference is divided by their standard deviation.
     share : tuple of float or None
         Values of a class whose share is wanted: see :class:`geo.sources.derived.ClassShare`.
     terrain : str or None
@@ -35,6 +44,9 @@ class BandChoice:
     variable: str | None = None
     time: str | None = None
     aggregate: str | None = None
+    level: Level = ()
+    window: int = 1
+    climatology: tuple[int, int, bool] | None = None
     share: tuple[float, ...] | None = None
     terrain: str | None = None
 

@@ -8,20 +8,26 @@ from pathlib import Path
 
 import numpy as np
 
+from geo.core.calendar import days_of
+from geo.core.copies import current_copy
 from geo.core.errors import InputError, Problem
 from geo.core.formats import Formats
 from geo.grids.grid import is_mappable
 from geo.sources.aggregated import AggregatedSource
+from geo.sources.anomaly import AnomalySource
+from geo.sources.cube import Cube, netcdf_source
 from geo.sources.derived import ClassShare
+from geo.sources.mosaic import is_pattern, tiles_source
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
 from geo.sources.source import CRS_REMEDY, Source
+from geo.sources.stac_source import stac_of, stac_source
 from geo.sources.terrain import TerrainSource
-from geo.sources.zarr_cube import ZarrCube
 
 #: Readers of sources; a further one is a subclass of :class:`geo.sources.source.Source`.
 SOURCES: Formats[Callable[[str, BandChoice, RasterHeader], Source]] = Formats(RasterSource)
-SOURCES.register(ZarrCube, ".zarr")
+SOURCES.register(Cube, ".zarr", ".zarr/")
+SOURCES.register(netcdf_source, ".nc", ".nc4")
 
 
 def source_of(
@@ -32,7 +38,8 @@ def source_of(
     Parameters
     ----------
     path : str or Path
-        File or URL.
+        File or URL; a pattern of files (:mod:`geo.sources.mosaic`); STAC items
+        (:mod:`geo.sources.stac_source`).
     choice : BandChoice, optional
         Band, variable, time; by default the only one. With ``aggregate``, one value of all steps
         within the time; with ``share`` or ``terrain``, what is made of the values.
@@ -44,15 +51,42 @@ def source_of(
     InputError
         If it cannot be opened, or no band fits, or several that differ in more than their times.
     """
-    reader = SOURCES.of(path)
     if choice.aggregate is None:
-        source = reader(str(path), choice, header)
+        source = _of_any(str(path), choice, header)
     else:
-        every = reader(str(path), replace(choice, time=None, aggregate=None), header)
-        source = AggregatedSource(every, choice.time or "", choice.aggregate)
+        source = _of_steps(str(path), choice, choice.aggregate, header)
     if choice.share is not None:
         return ClassShare(source, choice.share)
     return source if choice.terrain is None else TerrainSource(source, choice.terrain)
+
+
+def _of_steps(path: str, choice: BandChoice, how: str, header: RasterHeader) -> Source:
+    """Open the aggregate of a period, or its anomaly."""
+    every = replace(choice, time=None, aggregate=None, window=1, climatology=None)
+    steps, text = _of_any(path, every, header), choice.time or ""
+    span = days_of(text, choice.window)
+    if span is None:
+        found = f"`time: {text}` is no period"
+        raise InputError(Problem(path, found, "write it as 2024-02, or 2024-02-01/2024-02-29"))
+    if choice.climatology is None:
+        return AggregatedSource(steps, span, how)
+    first, last, standardised = choice.climatology
+    return AnomalySource(steps, span, how, range(first, last + 1), standardised=standardised)
+
+
+def _of_any(path: str, choice: BandChoice, header: RasterHeader) -> Source:
+    """Open a file, the files of a pattern, or the assets of STAC items."""
+    if stac_of(path) is not None:
+        return stac_source(path, _of_file, choice, header)
+    if is_pattern(path):
+        return tiles_source(path, _of_file, choice, header)
+    return _of_file(path, choice, header)
+
+
+def _of_file(path: str, choice: BandChoice, header: RasterHeader) -> Source:
+    if "://" in path:
+        path = current_copy()(path)
+    return SOURCES.of(path)(path, choice, header)
 
 
 def open_source(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from pyproj import CRS
 from geo.core.columns import suggest
 from geo.core.errors import GridError, InputError, Problem, name_first
 from geo.grids.grid import Grid, Tile
-from geo.sources.raster_header import RasterHeader
+from geo.sources.raster_header import Level, RasterHeader
 
 #: What to do about a source without a CRS; a NetCDF file, say, cannot be given one.
 CRS_REMEDY = "assign the one it is in (crs: EPSG:xxxx, beside its path)"
@@ -36,12 +36,15 @@ class Band:
         From 1.
     variable, time, label : str
         Variable, time as ISO text, and what else names the band; "" for none.
+    levels : tuple of (str, str)
+        Name and value of each axis besides rows, columns and time: a height, a member.
     """
 
     number: int = 1
     variable: str = ""
     time: str = ""
     label: str = ""
+    levels: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Description:
         "" for none.
     trouble : (str, str) or None
         What is wrong with the axes, and the remedy.
+    calendar : str
+        Of the times, by its name in CF (section 4.4.1).
     """
 
     crs: CRS | None
@@ -81,6 +86,7 @@ class Description:
     unit: str = ""
     description: str = ""
     trouble: tuple[str, str] | None = None
+    calendar: str = "standard"
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -180,6 +186,11 @@ class Source(ABC):
             If the source is truncated or damaged, or several times fit.
         """
 
+    def steps(self, window: Tile | None, times: Sequence[str]) -> Iterator[np.ndarray]:
+        """Yield the values of a window at some times; a source may read several at once."""
+        for time in times:
+            yield self.read(window, time)
+
     def band_of(self, time: str | None = None) -> Band:
         """Return the band of a time, see :meth:`read`; InputError if none fits, or several."""
         return one_band(self.path, of_time(self.path, self.describe().bands, time))
@@ -247,15 +258,36 @@ def of_time(path: str, bands: Sequence[Band], time: str | None) -> list[Band]:
     return kept
 
 
+def of_level(path: str, bands: Sequence[Band], level: Level) -> list[Band]:
+    """Return the bands at some values of axes, an axis "" being any; InputError if none is."""
+    kept = list(bands)
+    for axis, value in level:
+        known = [pair for each in kept for pair in each.levels if axis in ("", pair[0])]
+        kept = [
+            each
+            for each in kept
+            if any(axis in ("", name) and _same(value, own) for name, own in each.levels)
+        ]
+        if not kept:
+            raise unknown(path, axis or "level", value, list(dict.fromkeys(v for _, v in known)))
+    return kept
+
+
 def one_band(path: str, bands: Sequence[Band]) -> Band:
     """Return the only one of some bands; else InputError names what they differ in, and the key."""
     if len(bands) == 1:
         return bands[0]
-    for key in ("variable", "time"):
-        values = names(bands, key)
+    axes = dict.fromkeys(name for each in bands for name, _ in each.levels)
+    for key in ("variable", *axes, "time"):
+        if key in axes:
+            values = list(dict.fromkeys(v for b in bands for name, v in b.levels if name == key))
+            one = f"level: {values[0]}" if len(axes) == 1 else f"level: {{{key}: {values[0]}}}"
+        else:
+            values = names(bands, key)
+            one = f"{key}: {values[0]}" if values else ""
         if len(values) > 1:
-            remedy = f"choose one with the key `{key}`, such as `{key}: {values[0]}`"
             found = f"has {len(values)} {key}s ({name_first(values, N_NAMED)})"
+            remedy = f"choose one with the key `{one.partition(':')[0]}`, such as `{one}`"
             raise InputError(Problem(path, found, remedy))
     labels = [f"{each.number}{each.label and ': '}{each.label}" for each in bands]
     found = f"has {len(bands)} bands ({name_first(labels, N_NAMED)})"
@@ -272,6 +304,14 @@ def unknown(path: str, key: str, given: str, known: list[str]) -> InputError:
 def names(bands: Sequence[Band], key: str) -> list[str]:
     """Return the different variables or times of some bands."""
     return list(dict.fromkeys(value for each in bands if (value := getattr(each, key))))
+
+
+def _same(given: str, own: str) -> bool:
+    """Return whether two texts are the same, or the same number: 850 and 850.0."""
+    try:
+        return math.isclose(float(given), float(own), rel_tol=1e-6)
+    except ValueError:
+        return given == own
 
 
 def _is_nodata(stored: np.ndarray, nodata: float) -> np.ndarray:

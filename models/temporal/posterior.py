@@ -200,7 +200,7 @@ class PathPosterior:
     def at(self, time: float) -> Gaussian | Mixture:
         """Return the posterior at one time: of the data, between them, or a forecast."""
         time = _checked(time)
-        if self.parts == (self.mode,):
+        if self.parts[0] is self.mode:  # no draws of the hyperparameters
             return self.mode.at(time)
         parts = tuple(part.at(time) for part in self.parts)
         return Mixture(self.mode.at(time), parts, self.weight)
@@ -228,7 +228,7 @@ class PathPosterior:
         if sorted(set(wanted)) != wanted:
             msg = f"periods: {wanted} do not rise; give each time once, in order"
             raise ParameterError(msg)
-        alone = self.parts == (self.mode,)
+        alone = self.parts[0] is self.mode
         members = [
             np.zeros(count, np.int64) if alone else allocate(self.weight, count, rng)
             for count in counts
@@ -262,7 +262,7 @@ class PathPosterior:
     def pack(self) -> Arrays:
         """Return the arrays that :meth:`unpacked` makes it of."""
         shared = self.mode.arrays
-        if self.parts == (self.mode,):
+        if self.parts[0] is self.mode:  # no draws of the hyperparameters
             return shared
         each = [part.arrays for part in self.parts]
         own = {

@@ -62,9 +62,9 @@ def check(
 ) -> None:
     """Check the configuration and all inputs; report every problem; write nothing else.
 
-    With --fix, what can be mended safely is in CONFIG.fixed.yaml, and names of the table that match
-    no area are paired with those that they may be in CONFIG.crosswalk.csv: it is applied once you
-    name it as `counts.crosswalk`.
+    With --fix, what can be mended safely is in CONFIG.fixed.yaml. Where nothing can, names of the
+    table that match no area are paired with those that they may be, in CONFIG.crosswalk.csv: it is
+    applied once you name it as `counts.crosswalk`.
 
     \b
     Shows the inputs as they are read: people, rates, and the minimum,
@@ -129,14 +129,15 @@ def check(
                 print_error(f"warning: {suspicion}")
         if written is not None:
             output.print(f"\nPage: {written}")
-        for line in [] if fixed is None else fixed.lines():
-            output.print(line)
-        if fix and parsed is not None:
+        said: str | None = None
+        if fixed is not None and fixed.path is None and parsed is not None:
             from pipeline.ingest.name_proposals import propose_names
 
             said = propose_names(parsed, Path(str(config)))
-            if said:
-                output.print(said)
+        for line in [] if fixed is None or said else fixed.lines():
+            output.print(line)
+        if said:
+            output.print(said)
         if problems:
             raise typer.Exit(status_of(InputError(problems)))
         output.print(f"\nNext: disagg run {config}")

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from geo.sources.raster_header import BandChoice
-from pipeline.config.base import config_error, config_errors, or_one
-from pipeline.config.input_schema import Cube
-from pipeline.config.values import InputPath
+from pipeline.config.base import Section, config_error, config_errors, or_one
+from pipeline.config.layer_schema import Cube
+from pipeline.config.values import InputPath, Whole
 
 MOST_LAG = 120  # periods
 #: What a covariate is of: one of these keys is given, and `path` is the same file.
 KINDS = ("path", "table", "distance", "slope", "aspect")
-_RASTER = ("band", "variable", "nodata", "crs", "scale", "offset", "aggregate", "resampling")
+_RASTER = (
+    "band", "variable", "level", "nodata", "crs", "scale", "offset", "aggregate", "resampling",
+)  # fmt: skip
 _AREAL = ("auto", "average")  # of classes
 #: Keys that not every kind has, and the kinds that have them.
 _OF_KINDS = {
@@ -26,7 +28,7 @@ _OF_KINDS = {
     **dict.fromkeys(("id", "value", "period"), ("table",)),
     **dict.fromkeys(("layer", "where"), ("distance",)),
     "component": ("aspect",),
-    "classes": ("path",),
+    **dict.fromkeys(("classes", "stac", "window", "anomaly"), ("path",)),
 }
 
 
@@ -60,6 +62,31 @@ def _columns(value: Any) -> Any:
 
 Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers), Field(json_schema_extra=or_one)]
 Texts = Annotated[tuple[str, ...], Field(json_schema_extra=or_one)]
+
+
+class Anomaly(Section):
+    """``covariates.<name>.anomaly``: against the same season of a range of years."""
+
+    # `from` is no name in Python: a run's record reads back all the same.
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    from_: Annotated[Whole, Field(ge=1)] = Field(
+        alias="from", examples=[1991], description="first year of the climatology"
+    )
+    to: Annotated[Whole, Field(ge=1)] = Field(
+        examples=[2020], description="last year of the climatology"
+    )
+    standardised: bool = Field(
+        False,
+        description="divide the difference from the years' mean by their standard deviation",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Anomaly:
+        if self.to - self.from_ < 1:
+            found = f"years from {self.from_} to {self.to}"
+            raise config_error(found=found, remedy="give two years or more, the first one as from")
+        return self
 
 
 class Covariate(Cube):
@@ -129,6 +156,19 @@ class Covariate(Cube):
         "of the period before",
     )
 
+    window: Annotated[Whole, Field(ge=1, le=MOST_LAG)] = Field(
+        1,
+        json_schema_extra={"unit": "periods"},
+        examples=[3],
+        description="periods up to and with the period that `aggregate` takes together, for rain "
+        "of three months, say",
+    )
+    anomaly: Anomaly | None = Field(
+        None,
+        description="the difference of a cube from the same months of other years, which its "
+        "`aggregate` and `window` hold for as well",
+    )
+
     resampling: Literal["auto", "average", "bilinear", "nearest", "mode", "sum", "cubic"] = Field(
         "auto", description="method of resampling to the grid"
     )
@@ -143,21 +183,29 @@ class Covariate(Cube):
         if not isinstance(data, dict):
             return data
         given = [key for key in KINDS[1:] if data.get(key) is not None]
+        stac = data.get("stac") is not None
         kind, path = (given or ["path"])[0], data.get("path")
         wrong = []
         for key, kinds in _OF_KINDS.items():
             default = cls.model_fields[key].default
             if key in data and data[key] != default and kind not in kinds:
                 other = f"without a {kinds[0]}" if kind == "path" else f"with a {kind}"
-                wrong.append((key, f"given {other}", "remove it"))
-        if not given and path is None and not set(data) - set(cls.model_fields):
+                remedy = "remove it"
+                if key == "stac" and kind in ("slope", "aspect"):
+                    remedy = f"write {kind}: STAC:items.json:asset"
+                wrong.append((key, f"given {other}", remedy))
+        if not given and path is None and not stac and not set(data) - set(cls.model_fields):
             remedy = f"add 'path: ...' (raster), or one of {', '.join(KINDS[1:])}"
             wrong.append(("path", "missing", remedy))
-        if given and (len(given) > 1 or path not in (None, data[kind])):
+        if given and not stac and (len(given) > 1 or path not in (None, data[kind])):
             both = given if len(given) > 1 else ["path", kind]
             wrong.append(("", " and ".join(f"a {key}" for key in both), "give one of them"))
-        if data.get("classes") is not None and data.get("resampling", "auto") not in _AREAL:
-            wrong.append(("resampling", "given with classes", "remove it: shares are averages"))
+        if data.get("classes") is not None:
+            if data.get("resampling", "auto") not in _AREAL:
+                wrong.append(("resampling", "given with classes", "remove it: shares are averages"))
+            if data.get("aggregate") is not None:
+                remedy = "remove it, and choose a step with `time`: classes have no order"
+                wrong.append(("aggregate", "given with classes", remedy))
         if kind == "aspect" and data.get("component") is None:
             wrong.append(("component", "missing", "give northness or eastness"))
         if wrong:
@@ -166,6 +214,14 @@ class Covariate(Cube):
         if data.get("classes") is not None:
             made["resampling"] = "average"
         return {**data, **made}
+
+    @model_validator(mode="after")
+    def _of_a_cube(self) -> Covariate:
+        for key, given in (("window", self.window > 1), ("anomaly", self.anomaly is not None)):
+            if given and self.aggregate is None:
+                remedy = "give `aggregate` as well: it is of the steps of a cube"
+                raise config_error(found=f"{key} without aggregate", remedy=remedy)
+        return self
 
     @property
     def kind(self) -> str:
@@ -179,4 +235,10 @@ class Covariate(Cube):
         if isinstance(self.classes, dict):
             share = tuple(value for values in self.classes.values() for value in values)
         terrain = "slope" if self.kind == "slope" else self.component
-        return replace(super().choice, share=share, terrain=terrain)
+        anomaly = self.anomaly
+        years = None if anomaly is None else (anomaly.from_, anomaly.to, anomaly.standardised)
+        # The days of a run's period have its window already.
+        window = 1 if "/" in (self.time or "") else self.window
+        return replace(
+            super().choice, window=window, climatology=years, share=share, terrain=terrain
+        )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from geo.core.calendar import days_of
 from geo.core.spelling import Spelling
 from geo.core.suppressed import MOST, Suppression
-from geo.sources.raster_header import BandChoice, RasterHeader
-from pipeline.config.base import Section, config_error, or_one
+from pipeline.config.base import Section, config_error
 from pipeline.config.suggestions import suggest_value
 from pipeline.config.values import PERIOD, Crs, Encoding, InputPath, Number, Text, Whole
 from pipeline.responses.registry import words
@@ -229,118 +226,6 @@ class Labels(ResponseTable):
     )
 
 
-def _nodata(value: Any) -> Any:
-    given = value if isinstance(value, list | tuple) else [value]
-    numbers = []
-    for each in given:
-        try:
-            number = math.nan if isinstance(each, bool) else float(each)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise config_error(
-                remedy="give the number of missing pixels, such as -9999, several as [-9999, 255], "
-                "or [] for none; NaN is always missing"
-            )
-        numbers.append(number)
-    return tuple(numbers)
-
-
-def _factor(value: float) -> float:
-    if value == 0:
-        raise config_error(remedy="give a number other than 0, such as 0.0001")
-    return value
-
-
-class Raster(Section):
-    """A raster: its band, and what replaces its header where that is silent or wrong."""
-
-    path: InputPath = Field(examples=["elevation.tif"], description="raster")
-    band: Annotated[Whole, Field(ge=1)] | None = Field(
-        None, examples=[2], description="band of the raster, from 1; required if it has several"
-    )
-    variable: Text | None = Field(
-        None,
-        examples=["t2m"],
-        description="variable of a NetCDF, HDF5 or GRIB file, table of a GeoPackage, or "
-        "description of a band; required if it has several",
-    )
-    time: Text | None = Field(
-        None,
-        examples=["2023-01"],
-        description="time of the band, such as 2023-01, or {period} for that of the run; required "
-        "if the file has several",
-    )
-    nodata: Annotated[tuple[float, ...], BeforeValidator(_nodata)] | None = Field(
-        None,
-        json_schema_extra=or_one,
-        examples=[-9999, [-9999, 255]],
-        description="stored number of missing pixels, or several; the header's by default",
-    )
-    crs: Crs | None = Field(
-        None,
-        examples=["EPSG:4326"],
-        description="coordinate reference system; the header's by default",
-    )
-    scale: Annotated[Number, AfterValidator(_factor)] | None = Field(
-        None, examples=[0.0001], description="factor of the stored numbers; the header's by default"
-    )
-    offset: Number | None = Field(
-        None, examples=[-273.15], description="added to the scaled numbers; the header's by default"
-    )
-    units: str | None = Field(
-        None, examples=["mm"], description="unit of the values; the header's by default"
-    )
-
-    @property
-    def choice(self) -> BandChoice:
-        """The band to read."""
-        return BandChoice(self.band, self.variable, self.time)
-
-    @property
-    def header(self) -> RasterHeader:
-        """What replaces the header of the file."""
-        return RasterHeader(self.nodata, self.crs, self.scale, self.offset, self.units)
-
-
-class Cube(Raster):
-    """A raster, or a cube of which each period has several steps."""
-
-    aggregate: Literal["sum", "mean", "max", "min"] | None = Field(
-        None,
-        description="how the steps of a period become one value, for a NetCDF or Zarr with steps "
-        "of a day, say; `time`, the run's period by default, then says which: 2024-03, or first "
-        "and last day, 2024-03-01/2024-03-31",
-    )
-
-    @model_validator(mode="after")
-    def _of_a_period(self) -> Cube:
-        if self.aggregate is None:
-            return self
-        if self.band is not None:
-            found = "aggregate with a band"
-            raise config_error(found=found, remedy="remove one: a band is one step")
-        if self.time is None:
-            remedy = "give the period to aggregate over: time: 2024, say"
-            raise config_error(found="aggregate without a period", remedy=remedy)
-        if "{" not in self.time and days_of(self.time) is None:
-            remedy = "write time as 2024-02, or 2024-02-01/2024-02-29"
-            raise config_error(found=f"`time: {self.time}` is no period", remedy=remedy)
-        return self
-
-    @property
-    def choice(self) -> BandChoice:
-        """The bands to read."""
-        return replace(super().choice, aggregate=self.aggregate)
-
-
-class Population(Cube):
-    """``population``: people per pixel, or per km2 with ``density``."""
-
-    path: InputPath = Field(examples=["population.tif"], description="raster of people per pixel")
-    density: bool = Field(False, description="true if the raster is people per km2")
-
-
 class TimeSpec(Section):
     """``time``: the periods that one model is fitted to; without it a run maps one."""
 
@@ -395,11 +280,3 @@ class FoldsFile(Section):
     path: InputPath = Field(examples=["folds.csv"], description="table with a fold for each area")
     id: str = Field(examples=["district_id"], description="column with the area's id")
     fold: str = Field(examples=["fold"], description="column with the fold")
-
-
-class Truth(Raster):
-    """``truth``: the true rate of a simulated country."""
-
-    path: InputPath = Field(
-        examples=["truth_rate.tif"], description="raster of the true rate per person"
-    )

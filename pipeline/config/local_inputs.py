@@ -4,17 +4,48 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from geo.core.copies import copying
 from geo.core.errors import InputError, Problem
 from geo.core.trust import is_web_address, trusting
 from pipeline.config.schema import Config, Section
-from pipeline.storage.input_cache import is_cached, local_copy
-from pipeline.storage.location import StorageError
+from pipeline.storage.chunks import RemoteStore
+from pipeline.storage.input_cache import is_cached, is_store, local_copy
+from pipeline.storage.location import Storage, StorageError
 from pipeline.storage.web_state import web_said
 
 BRIEF_S = 10.0  # without a byte of a server's first answer
+
+
+@dataclass
+class KeptCopies:
+    """Copies of addresses that are opened later: of other periods, of STAC items.
+
+    Each address is asked for its state once.
+
+    Attributes
+    ----------
+    storage : Storage
+    paths : dict of str to str
+        Path of the copy by address.
+    """
+
+    storage: Storage
+    paths: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, address: str) -> str:
+        """Return the path of the copy of an address, or the address where none is made."""
+        if address not in self.paths and is_cached(address):
+            copy = None
+            # A server that is away or refuses: what opens the address tells.
+            web = (StorageError,) if is_web_address(address) else ()
+            with contextlib.suppress(*web):
+                copy = local_copy(address, self.storage)
+            if copy is not None:
+                self.paths[address] = str(copy)
+        return self.paths.get(address, address)
 
 
 @contextlib.contextmanager
@@ -30,7 +61,9 @@ def local_inputs(config: Config) -> Iterator[Config]:
     StorageError
         If an object store fails.
     """
-    copies, problems, storage = dict[str, str](), list[Problem](), config.storage.open()
+    problems, storage = list[Problem](), config.storage.open()
+    kept = KeptCopies(storage)
+    copies = kept.paths
     brief = replace(storage, retries=min(storage.retries, 2), timeout=min(storage.timeout, BRIEF_S))
     for key, url in config.input_paths().items():
         if not is_cached(url) or url in copies:
@@ -39,7 +72,10 @@ def local_inputs(config: Config) -> Iterator[Config]:
             # A server that is away or refuses: the raster tells when it is opened, beside all other
             # problems. Asked briefly, for a run asks with all its attempts before it begins.
             with contextlib.suppress(StorageError):
-                if web_said(url, brief) and (copy := local_copy(url, storage)):
+                there = (
+                    web_said(url, brief) if not is_store(url) else RemoteStore(url, brief).state()
+                )
+                if there and (copy := local_copy(url, storage)):
                     copies[url] = str(copy)
             continue
         copy = local_copy(url, storage)
@@ -49,13 +85,9 @@ def local_inputs(config: Config) -> Iterator[Config]:
             copies[url] = str(copy)
     if problems:
         raise InputError(problems)
-    if not copies:
-        with trusting(config.trust):
-            yield config
-        return
     try:
-        with trusting(config.trust):
-            yield _with_paths(config, copies)
+        with trusting(config.trust), copying(kept):
+            yield _with_paths(config, copies) if copies else config
     except InputError as error:
         raise InputError([_renamed(problem, copies) for problem in error.problems]) from error
 

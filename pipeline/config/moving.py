@@ -56,6 +56,11 @@ def spread(
         if isinstance(section, Mapping) and section.get("table") is not None:
             own_id = areas.get("id") if isinstance(areas, Mapping) else None
             section = {"id": own_id, "value": str(name), **section}
+        given_here = section if isinstance(section, Mapping) else {}
+        if "/" in str(given_here.get("time", "")) and given_here.get("window", 1) != 1:
+            remedy = "give the days of the whole window, or a period such as 2024-03"
+            where = f"{source}: covariates.{name}.window"
+            problems.append(Problem(where, "given with first and last day", remedy))
         lags = _lags(section)
         place = f"{source}: covariates.{name}.lag"
         if lags is None or lags == [0]:

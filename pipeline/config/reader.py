@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from geo.core.errors import InputError, Problem, name_first
+from geo.sources.mosaic import files_of, is_pattern
 from pipeline.config.covariate_schema import KINDS
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
@@ -269,7 +270,8 @@ def _missing_in(data: Any, base: Path, document: Document, problems: list[Proble
 
 
 def _is_missing(path: str) -> bool:
-    return not (is_remote(path) or "${" in path or Path(path).exists())
+    there = Path(path).exists() or (is_pattern(path) and bool(files_of(path)))
+    return not (is_remote(path) or "${" in path or there)
 
 
 def _report_missing(

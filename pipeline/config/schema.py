@@ -39,10 +39,9 @@ from pipeline.config.input_schema import (
     FoldsFile,
     GridSpec,
     Labels,
-    Population,
     TimeSpec,
-    Truth,
 )
+from pipeline.config.layer_schema import Population, Truth
 from pipeline.config.model_schema import (
     WARM_KINDS,
     Fit,

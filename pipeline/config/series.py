@@ -142,7 +142,9 @@ class Series:
         found = _replaced(section, {MARKS[0]: self.text(label), MARKS[1]: year})
         cube = isinstance(section, Mapping) and section.get("aggregate")
         if cube and section.get("time") == MARKS[0]:
-            found["time"] = self.calendar.days(number)
+            window = section.get("window", 1)
+            first = number - (window if isinstance(window, int) and window > 0 else 1) + 1
+            found["time"] = self.calendar.days(number, first)
         return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from geo.core.errors import InputError, Problem
 from geo.sources.class_names import class_names
+from geo.sources.mosaic import files_of, is_pattern
 from pipeline.config.document import nearest_file
 from pipeline.config.series import moves
 from pipeline.config.suggestions import suggest_value
@@ -93,12 +94,13 @@ def _classes(section: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 
 def _named(section: Mapping[str, Any], base: Path) -> dict[float, str]:
-    path, band = str(section.get("path")), section.get("band")
+    stac = section.get("stac") is not None
+    path, band = "stac" if stac else str(section.get("path")), section.get("band")
     write = "write them out: classes: {forest: [1, 2], urban: 13}"
-    if is_remote(path) or moves(path):
+    if stac or is_remote(path) or moves(path):
         raise InputError(Problem(path, "is no local file whose names of classes are read", write))
     file = (base / Path(path).expanduser()).resolve()
-    if not file.exists():
+    if not file.exists() and not (is_pattern(str(file)) and files_of(str(file))):
         raise InputError(Problem("", f"no file {file}", nearest_file(file) or "correct the path"))
     known = class_names(str(file), band if isinstance(band, int) else 1)
     if not known:

@@ -117,14 +117,15 @@ def write_ahead(
             _remove(config, label)
             continue
         own = {name: states[name] for name in known}
-        rest = {name: each[name] for name in like} if lacking else {}
+        others = seasons.rest(label, like, series.time_of(label))
+        rest = {name: each[name] for name in (*like, *others)} if lacking else {}
         write_moving(
             context,
             store,
             label,
             fingerprint_value([standing, own, rest]),
             tables,
-            Partly(place, known, like),
+            Partly(place, known, like, others),
         )
     directory = config.output.dir / AHEAD
     directory.mkdir(parents=True, exist_ok=True)

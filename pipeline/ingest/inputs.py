@@ -25,7 +25,7 @@ from geo.sources.registry import open_source
 from geo.sources.repair import Repairs
 from geo.sources.source import Source
 from pipeline.config.covariate_schema import Covariate
-from pipeline.config.input_schema import Population
+from pipeline.config.layer_schema import Population
 from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.schema import Config
 from pipeline.ingest.extent import Extent

@@ -21,5 +21,5 @@ def layers_of(config: Config) -> dict[str, Any]:
 
 def described_of(section: Any) -> dict[str, Any]:
     """Return what a section says of its file: all but the path, and what kind of file it is."""
-    found: dict[str, Any] = section.model_dump(mode="json", exclude={*KINDS})
+    found: dict[str, Any] = section.model_dump(mode="json", exclude={*KINDS, "stac"})
     return {**found, "kind": getattr(section, "kind", "path")}

@@ -40,11 +40,14 @@ class Partly:
         What is its own, ``population`` among it.
     like : tuple of str
         Periods whose mean stands for the rest.
+    others : tuple of str
+        Periods that stand for it where none of ``like`` has a value.
     """
 
     place: Place
     known: tuple[str, ...]
     like: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
 
 def write_moving(
@@ -88,7 +91,7 @@ def write_moving(
     if grid is not None:
         covariates = on_grid(own, wanted, grid, tables, covariates, problems)
     if partly is not None and grid is not None and not problems:
-        means = SeasonMeans(context, store, partly.like, tables)
+        means = SeasonMeans(context, store, partly.like, tables, partly.others)
         covariates = {
             name: covariates[name] if name in covariates else means.covariate(name)
             for name in moving

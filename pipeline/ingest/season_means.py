@@ -28,6 +28,8 @@ class SeasonMeans:
         The periods, which are written.
     tables : AreaTables, optional
         Of covariates that are tables.
+    others : sequence of str
+        Periods whose mean serves where none of ``like`` has a value.
     """
 
     def __init__(
@@ -36,12 +38,15 @@ class SeasonMeans:
         store: PixelStore,
         like: Sequence[str],
         tables: AreaTables | None,
+        others: Sequence[str] = (),
     ) -> None:
         assert store.grid is not None
         self._config, self._grid, self._tables = context.config, store.grid, tables
         self._like = tuple(like)
-        places = [context.place(f"work/periods/{label}/grid.zarr") for label in like]
-        self._groups = [open_aligned_grid(place) for place in places]
+        self._groups, self._others = (
+            [open_aligned_grid(context.place(f"work/periods/{label}/grid.zarr")) for label in each]
+            for each in (like, others)
+        )
         first = PixelStore(store.path, period=self._like[0])
         self._units = dict(zip(first.covariates, first.units, strict=True))
 
@@ -57,17 +62,19 @@ class SeasonMeans:
             source: Source = AreaSource(spec.path, self._grid, owners, mean, name, unit)
             return Layer(place, source, "nearest")
         band = list(self._groups[0].attrs["covariates"]).index(name)
-        source = MeanSource(place, self._grid, self._groups, "covariates", band, self._units[name])
+        groups = self._groups, self._others
+        source = MeanSource(place, self._grid, groups, "covariates", band, self._units[name])
         return Layer(place, source, "nearest")
 
     def population(self) -> Layer:
         """Return the mean of the people."""
-        source = MeanSource("population", self._grid, self._groups, "population")
+        groups = self._groups, self._others
+        source = MeanSource("population", self._grid, groups, "population")
         return Layer("population", source, "sum")
 
 
 class MeanSource(Source):
-    """The mean of an array of aligned grids, where any has a value.
+    """The mean of an array of aligned grids: of the first where any has a value, else of others.
 
     Parameters
     ----------
@@ -75,7 +82,8 @@ class MeanSource(Source):
         For messages.
     grid : Grid
         Of all.
-    groups : sequence of zarr group
+    groups : (sequence, sequence) of zarr group
+        Those whose mean is wanted, and those that serve where none of them has a value.
     name : str
         Of the array.
     band : int, optional
@@ -87,12 +95,12 @@ class MeanSource(Source):
         self,
         path: str,
         grid: Grid,
-        groups: Sequence[Any],
+        groups: tuple[Sequence[Any], Sequence[Any]],
         name: str,
         band: int | None = None,
         unit: str = "",
     ) -> None:
-        self.path, self._groups, self._name = path, tuple(groups), name
+        self.path, self._groups, self._name = path, groups, name
         self._first = () if band is None else (slice(band, band + 1),)
         self._about = Description(
             grid.crs, grid.transform, grid.shape, bands=(Band(1, name),), unit=unit
@@ -107,7 +115,14 @@ class MeanSource(Source):
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""
         self.band_of(time)
         part = (*self._first, *(window or self._whole).slices)
-        each = np.stack([read_part(group, self._name, *part) for group in self._groups])
+        first, others = self._groups
+        found = self._mean(first, part)
+        if others and not np.isfinite(found).all():
+            found = np.where(np.isfinite(found), found, self._mean(others, part))
+        return found
+
+    def _mean(self, groups: Sequence[Any], part: tuple[slice, ...]) -> np.ndarray:
+        each = np.stack([read_part(group, self._name, *part) for group in groups])
         values = each.astype(np.float64)[:, 0] if self._first else each.astype(np.float64)
         known = np.isfinite(values)
         found = np.full(values.shape[1:], np.nan)

@@ -20,11 +20,13 @@ from models.core.block import BLOCK_PIXELS
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
+from pipeline.evaluation.forecasts import ORIGINS, PARTS
 from pipeline.plan.memory import CACHE_BYTES, GIB, fit_bytes, peaks
 from pipeline.plan.page import page_seconds
-from pipeline.plan.passes import FitPasses, fit_passes
+from pipeline.plan.passes import SERIES, FitPasses, fit_passes
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import Passage, Sizes, measure_inputs, passage
+from pipeline.prediction.period_table import BATCHES
 from pipeline.training.warm import lighten
 
 # Seconds of one core, measured on the simulated countries (docs/plan.md). An alignment's is for a
@@ -40,6 +42,8 @@ READ_BLOCK_S, READ_CHUNK_S = 5e-3, 3e-4  # a block of a store beyond the cache, 
 THIN_S = 3e-7  # to choose those of an area that represent it: a pixel of it and column
 WEIGH_S = 2e-6  # of importance weights: a draw and area
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
+MAP_FILES_S = 0.8  # of a further map: its styles, areas, levels, whatever its size
+PART_S = 0.03  # to draw the areas of a period in one of some parts, whatever their size
 HASH_BYTES_S = 6e8
 FETCH_BYTES_S = 2e7  # of a store or server; a guess that no machine's network tells
 START_S = 2.5  # of a stage: imports, files opened and closed
@@ -155,9 +159,17 @@ def plan_run(config: Config, workers: int | None = None) -> RunPlan:
         With everything that headers and tables show to be wrong.
     """
     sizes = measure_inputs(config)
-    config = sized(config, sizes.area_pixels)
+    config = settled(config, sizes)
     measured = probe(config, mean_pixels(config, sizes), sizes.n_areas)
     return foresee(config, sizes, measured, workers)
+
+
+def settled(config: Config, sizes: Sizes) -> Config:
+    """Settle what follows the size, as the stages do."""
+    if config.series is not None and config.evaluate.calibration == "auto":
+        evaluate = config.evaluate.model_copy(update={"calibration": "none"})
+        config = config.model_copy(update={"evaluate": evaluate})
+    return sized(config, sizes.bag_pixels)
 
 
 def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None = None) -> RunPlan:
@@ -195,7 +207,7 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
             k: s for k in epoch if (s := _evaluate(config, sizes, scored, measured, k)) is not None
         }
     seconds["report"] = dict.fromkeys(tried, page_seconds(sizes))
-    peak_of = peaks(config, sizes, model, n)
+    peak_of = peaks(config, sizes, model, n, measured)
     stages = tuple(
         Stage(name, {k: round(s, 2) for k, s in seconds.get(name, {}).items()}, peak_of[name])
         for name in ("ingest", "fit", "predict", "evaluate", "report")
@@ -237,8 +249,8 @@ def _ingest(sizes: Sizes, n: int) -> float:
     alone += sizes.bytes["fetched"] / FETCH_BYTES_S
     alone += MEMBER_S * sizes.n_pixels + MEMBER_AREA_S * sizes.n_areas
     aligned = sum(ALIGN_S[way] * count for way, count in sizes.ways.items())
-    shared = sizes.n_tile_pixels * (aligned + CUBE_S * (sizes.n_covariates + 1))
-    shared += sizes.n_pixels * GATHER_S * (sizes.n_covariates + 4)
+    shared = sizes.n_tile_pixels * (aligned + CUBE_S * sizes.n_layers)
+    shared += sizes.n_pixels * GATHER_S * (sizes.n_layers + 3)
     return alone + shared / _speed(n)
 
 
@@ -277,7 +289,7 @@ def _epoch(config: Config, read: Passage, measured: Probe, n: int) -> float | No
 
 def _fit(config: Config, passes: FitPasses, measured: Probe, n: int) -> float:
     """Seconds of all passes of a fit."""
-    seconds = passes.n_hessian * measured.hessian
+    seconds = passes.n_hessian * measured.hessian + passes.n_evidence * measured.evidence
     for count, read in ((passes.n_few, passes.few), (passes.n_whole, passes.whole)):
         seconds += count * (_epoch(config, read, measured, n) or 0.0)
     return seconds
@@ -292,14 +304,20 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     mapped = min(sizes.n_pixels, sizes.n_tile_pixels)
     held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
     alone = START_S + 1.0 + (held + 2 * sizes.bytes["maps"]) / HASH_BYTES_S
-    alone += sizes.n_maps * MAP_S * sizes.n_tile_pixels
-    shared = mapped * (measured.predict or 0.0) + sizes.n_tile_pixels * CUBE_S * sizes.n_covariates
+    periods, draw = sizes.periods, measured.draw or 0.0
+    n_map = periods.mapped + periods.windows
+    alone += n_map * sizes.n_maps * MAP_S * sizes.n_tile_pixels + (n_map - 1) * MAP_FILES_S
+    alone += periods.drawn * BATCHES * PART_S
+    alone += (periods.drawn + periods.mapped + periods.in_windows) * measured.path
     whole = passage(config, sizes, "all")
-    shared += sizes.n_pixels * (measured.draw or 0.0) + _reading(whole, 1)
+    each = mapped * (measured.predict or 0.0) + sizes.n_tile_pixels * CUBE_S * sizes.n_covariates
+    each += sizes.n_pixels * draw + _reading(whole, 1)
     # The tables of levels, and reconciled maps, each draw all pixels once more.
     passes = 1 + (config.output.reconcile is not None)
     if config.response_kind.drawn:
-        shared += passes * mapped * (measured.draw or 0.0)
+        each += passes * mapped * draw
+    shared = periods.mapped * each + periods.drawn * (sizes.n_pixels * draw + _reading(whole, 1))
+    shared += periods.in_windows * mapped * ((measured.predict or 0.0) + draw)
     return alone + shared / _speed(n)
 
 
@@ -319,6 +337,13 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
     weights = config.evaluate.leave_out == "importance"
     warm = config.evaluate.start == "warm"
     cap = config.evaluate.area_pixels
+    if config.series is not None:
+        # Areas are left out of one period, with the sites of the others as they are: a few passes.
+        one = read.n_pixels * measured.pixel + measured.update  # type: ignore[operator]
+        refits = k * len(config.evaluate.schemes) * SERIES.member * one
+        later = sizes.n_pixels * (measured.draw or 0.0) + measured.path + PARTS * PART_S
+        before = sizes.periods.fitted * measured.path  # the filter, and the posterior of one period
+        return seconds + refits + sizes.periods.scored * later + (1 + ORIGINS) * before
     if warm or weights:
         lighten(model)
     again = fit_passes(config, sizes, model, cap, most, warm=warm or weights)

@@ -14,6 +14,7 @@ from pipeline.config.schema import Config
 from pipeline.evaluation.held_out import most_at_once
 from pipeline.plan.page import page_bytes
 from pipeline.plan.passes import climbs, n_nodes
+from pipeline.plan.probe import Probe
 from pipeline.plan.sizes import PIXEL_BYTES, Sizes, passage
 from pipeline.products.tile_pass import CHUNK_PIXELS
 from pipeline.store.aligned_grid import TILE
@@ -25,10 +26,13 @@ BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.5, "evaluate": 0.5}  # GiB of 
 MEMBER_BYTES = 20  # of ingest: a pixel in an area
 ARENA = 6  # arrays of a block's pixels by landmarks
 ALGEBRA = 24  # matrices of landmarks by landmarks
+SMOOTHED = 6  # of a period of a series: sites, covariances of two smoothers
 AHEAD = 4  # arrays of predicted pixels by landmarks
 
 
-def peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
+def peaks(
+    config: Config, sizes: Sizes, model: Any, n: int, measured: Probe | None = None
+) -> dict[str, int]:
     """Return the memory of each stage's processes, bytes; a cluster's workers are besides.
 
     Parameters
@@ -39,6 +43,8 @@ def peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
         As configured.
     n : int
         Workers.
+    measured : Probe, optional
+        It knows how many states a series has.
     """
     threads = n if config.compute.scheduler == "local" else 1
     local = min(n, len(os.sched_getaffinity(0)))
@@ -48,10 +54,15 @@ def peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
     ingest += min(CACHE_BYTES, sizes.bytes["inputs"])
     width = np.dtype(resolved(config, "precision")).itemsize
     fit = fit_bytes(config, sizes, model, threads)
+    paths = 0
+    if config.series is not None and measured is not None:
+        fit += _series_bytes(sizes, model, measured)
+        paths = _series_bytes(sizes, model, measured)
     draws = 0
     if config.response_kind.drawn:  # of all areas, and of the pixels of the blocks in hand
-        draws = 8 * config.output.draws * (5 * sizes.n_areas + 4 * local * BLOCK_PIXELS)
-    predict = BASE["predict"] * GIB + draws + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
+        areas = sizes.n_areas * max(1, sizes.periods.drawn)
+        draws = 8 * config.output.draws * (5 * areas + 4 * local * BLOCK_PIXELS)
+    predict = BASE["predict"] * GIB + draws + paths + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
     chunk = min(CHUNK_PIXELS, tile) * n_nodes(config, sizes) * width * AHEAD
     predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
     at_once = 1  # its fits, each a process beside the stage's own
@@ -66,6 +77,13 @@ def peaks(config: Config, sizes: Sizes, model: Any, n: int) -> dict[str, int]:
     found = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
     found["report"] = page_bytes(sizes)
     return {name: round(value) for name, value in found.items()}
+
+
+def _series_bytes(sizes: Sizes, model: Any, measured: Probe) -> int:
+    """Return the memory of the sites and the smoother of all periods, bytes."""
+    own = measured.n_state**2 + 2 * measured.n_state * measured.n_inducing
+    each = own + (SMOOTHED + model.n_member) * measured.n_inducing**2
+    return 8 * max(sizes.periods.fitted, sizes.periods.drawn) * each
 
 
 def fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:

@@ -11,22 +11,27 @@ import numpy as np
 
 from models.aggregate.site_evidence import SiteEvidence
 from models.backend.blas import one_blas_thread
-from models.core.block import BLOCK_PIXELS, Bags
+from models.core.block import BLOCK_PIXELS, BagBlock, Bags
 from models.core.errors import ModelError
-from models.core.protocol import State
+from models.core.protocol import Arrays, State, Stats
 from models.gp.inducing_points import MOST_AREAS
 from models.gp.kernel_model import whitened
 from models.gp.sparse_gp import LONGEST_STEP
+from models.temporal.periods import Period, PeriodSource
+from models.temporal.profile import HeldSites, TemporalProfile
+from models.temporal.series_evidence import SeriesEvidence
 from models.training.executor import BagsSource
 from models.training.loop import Training, start_training
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
-from pipeline.plan.passes import climbs
+from pipeline.plan.passes import chained, climbs
 from pipeline.products.products import layers
 
 N_SIDE = 1024  # of the matrices whose product is timed
 MAX_FLOPS = 4e9  # of the block that is timed: a tenth of a second
 REPEATS = 3
+PERIODS = 4  # of a series that are timed
+ROUGH_LEFT = 1.0  # nats that sites may leave to gain, a period
 NODES = 8  # sampled pixels of an area, at least those that an average has
 SAMPLED = ("x", "coords", "bag", "bag_y", "pixel_weight")  # one row each for a sampled pixel
 
@@ -51,6 +56,12 @@ class Probe:
         The curvature of a climb, with the data held.
     n_inducing : int
         Inducing variables of the model.
+    n_state : int
+        States of a series' filter.
+    evidence : float
+        The evidence between areas and periods of a series, once.
+    path : float
+        A period's part of all joint draws of a series.
     """
 
     flops: float
@@ -60,6 +71,9 @@ class Probe:
     draw: float | None
     hessian: float = 0.0
     n_inducing: int = 0
+    n_state: int = 0
+    evidence: float = 0.0
+    path: float = 0.0
 
 
 def probe(config: Config, mean_pixels: float, n_areas: int = 0) -> Probe:
@@ -79,6 +93,8 @@ def probe(config: Config, mean_pixels: float, n_areas: int = 0) -> Probe:
         if model.sweep == "single":
             return Probe(flops, None, None, None, None)
         try:
+            if config.series is not None:
+                return _probe_series(config, model, flops, mean_pixels, n_areas)
             return _probe_model(config, model, flops, mean_pixels, n_areas)
         except ModelError:  # of data that it cannot learn from; no reason to refuse a plan
             return Probe(flops, None, None, None, None)
@@ -133,8 +149,87 @@ def _probe_model(
         hessian = _fastest(lambda: SiteEvidence(model, state).hessian(), repeats=1)
         training.state = _with_members(model, state)
     model.adopt(training)
+    functions = None
+    if config.response_kind.drawn and hasattr(model, "sample_functions"):
+        functions = model.sample_functions(config.output.draws, np.random.default_rng(0))
+    predict, draw = _products(config, model, block, places, functions)
+    n_inducing = int(state.params["v_mean"].size) if "v_mean" in state.params else m
+    return Probe(flops, timed, update, predict, draw, hessian, n_inducing)
+
+
+def _probe_series(
+    config: Config, model: Any, flops: float, mean_pixels: float, n_areas: int
+) -> Probe:
+    """Time a model of several periods on some, with as many areas: what it does is linear in them.
+
+    Only the evidence of a chain is timed on all: there they are few.
+    """
+    assert config.series is not None
+    n_period = len(config.series.periods)
+    n_here = n_period if chained(config, n_areas * n_period) else min(n_period, PERIODS)
+    each = max(2, min(round(mean_pixels), BLOCK_PIXELS // n_areas))
+    given = [
+        _synthetic_bags(config, each * n_areas, n_areas - 1, 0, seed) for seed in range(n_here)
+    ]
+    times = config.series.times[:n_here]
+    source = PeriodSource([Period(t, bags) for t, bags in zip(times, given, strict=True)], n_areas)
+    start = model.init(source.summary(np.random.default_rng(0)), np.random.default_rng(0))
+    blocks = {
+        t: BagBlock.join([source.read(int(k)) for k in np.flatnonzero(source.block_period == t)])
+        for t in range(n_here)
+    }
+    kept: list[Stats] = []
+
+    def ask(asked: list[tuple[int, Arrays]], slopes: bool) -> list[Stats]:
+        del slopes
+        return kept or [model.block_stats(own, blocks[t], None)[0] for t, own in asked]
+
+    def profile() -> TemporalProfile:
+        return TemporalProfile(model, ask, range(n_here))
+
+    state = profile().at(start, ROUGH_LEFT * n_here, slopes=False).state
+    basis, now = profile().smoothed(state)
+    shared = model.shared_params(state)
+    params = {t: {**shared, **basis.block_arrays(now.mean[t], now.cov[t])} for t in range(n_here)}
+    pixel = _fastest(lambda: model.block_stats(params[0], blocks[0], None)) / blocks[0].n_pix
+    kept += ask(list(params.items()), True)
+    update = _fastest(lambda: profile().at(state, np.inf), repeats=2) / n_here
+    held, own = HeldSites(model, state), state.params
+    at = float(own["mean"][0]), own["theta"], own["time"]
+    n_phi = 1 + own["theta"].size + own["time"].size
+    hessian = _fastest(lambda: held.gradient(*at), repeats=1) * 2 * n_phi * n_period / n_here
+    evidence = 0.0
+    if chained(config, n_areas * n_period):
+        bags = {t: (params[t], model.with_area(params[t], block)) for t, block in blocks.items()}
+        dense = SeriesEvidence(model, state, bags)
+        names = ("theta", "time", *model.resolved_likelihood.parameters)
+        x = np.concatenate([own[name] for name in names])
+        evidence = _fastest(lambda: dense.at(x), repeats=2) if dense.usable else 0.0
+    model.state_ = _with_members(model, state, profile())
+    model.params_ = model.prediction_params(model.state_)
+    model.history_, model.converged_ = [], True
+    functions, path = None, 0.0
+    if config.response_kind.drawn:
+        started = time.thread_time()
+        rng = np.random.default_rng(0)
+        functions = model.sample_functions(config.output.draws, rng, list(times))
+        path = (time.thread_time() - started) / n_here
+    last = model.at(times[-1], functions)
+    block = model.with_area(params[0], blocks[0]) if last.numbers_areas else blocks[0]
+    drawn = None if functions is None else functions.at(times[-1])
+    predict, draw = _products(config, last, block, np.asarray(block.coords), drawn)
+    n_state = model.state_space(state).n_state
+    n_value = basis.lower.shape[0]
+    return Probe(flops, pixel, update, predict, draw, hessian, n_value, n_state, evidence, path)
+
+
+def _products(
+    config: Config, model: Any, block: Any, places: np.ndarray, functions: Any
+) -> tuple[float | None, float | None]:
+    """Return the seconds of all maps of a pixel, and of its part of the draws of areas."""
     predict = draw = None
-    x, coords = block.x[: n_pix // 2], places[: n_pix // 2]
+    n = max(1, block.n_pix // 2)
+    x, coords = block.x[:n], places[:n]
     people = np.ones(x.shape[0])
     if "pixels" in model.predicts:
         wanted = layers(config)
@@ -145,16 +240,14 @@ def _probe_model(
                 layer.values(prediction, people, (model, x, coords))
 
         predict = _fastest(maps) / x.shape[0]
-    if config.response_kind.drawn and hasattr(model, "sample_functions"):
-        functions = model.sample_functions(config.output.draws, np.random.default_rng(0))
+    if functions is not None:
 
         def draws() -> None:
             prediction = model.predict_bags(block, draws=functions)
             _ = prediction.observed(np.random.default_rng(0)).draws, prediction.log_density(block.y)
 
         draw = _fastest(draws, repeats=2) / block.n_pix
-    n_inducing = int(state.params["v_mean"].size) if "v_mean" in state.params else m
-    return Probe(flops, timed, update, predict, draw, hessian, n_inducing)
+    return predict, draw
 
 
 def _pixels_of_areas(found: Any, n_areas: int) -> dict[str, Any]:
@@ -172,19 +265,21 @@ def _pixels_of_areas(found: Any, n_areas: int) -> dict[str, Any]:
     return {**some, **each, "bag": np.repeat(np.arange(n_areas), NODES)}
 
 
-def _with_members(model: Any, state: State) -> State:
+def _with_members(model: Any, state: State, profile: Any = None) -> State:
     """Return a state as one whose hyperparameters are integrated: each draw is the optimum."""
     n = model.n_member
     if not n:
         return state
     names = ("mean", "theta", *model.resolved_likelihood.parameters, "v_mean", "root")
+    if profile is not None:
+        names = (*profile.names, *profile.of_q)
     members = {name: np.stack([state.params[name]] * n) for name in names}
     return replace(state, members={**members, "weight": np.full(n, 1 / n)})
 
 
-def _synthetic_bags(config: Config, n_pix: int, n_bag: int, n_landmark: int) -> Bags:
+def _synthetic_bags(config: Config, n_pix: int, n_bag: int, n_landmark: int, seed: int = 0) -> Bags:
     """Pixels like those of a run: as many covariates, scaled alike, some cases in each area."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     n_pix = max(n_pix, n_landmark + n_bag)
     cuts = np.linspace(0, n_pix, n_bag + 2).astype(np.int64)
     counts = rng.poisson(20.0, n_bag + 1).astype(np.float64)

@@ -101,6 +101,9 @@ def propose(
     InputError
         If no settings end in time, or the model's time cannot be foreseen.
     """
+    if config.series is not None:
+        what = "has no settings to choose for several periods (time)"
+        raise InputError(Problem("--within", what, "run without it, or give fewer model.inducing"))
     if config.response_kind.unsized(1):
         what = f"has no settings to choose for models of {config.response_kind.totals}"
         raise InputError(Problem("--within", what, "run without it"))

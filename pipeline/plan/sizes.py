@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from models.core.block import cut_blocks
 from models.training.schedule import plan_epoch
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config
+from pipeline.config.windows import windows_of
+from pipeline.evaluation.forecasts import AHEAD, LEAST_HISTORY, ORIGINS
 from pipeline.ingest.balance import counts_outside
 from pipeline.ingest.inputs import Inputs, open_inputs
 from pipeline.ingest.raster_sample import N_SAMPLED
@@ -58,6 +60,62 @@ class Passage:
     n_steps: int
     store_bytes: int
 
+    def over(self, n_period: int) -> Passage:
+        """Return a pass over as many periods, a step each."""
+        return Passage(*(n_period * value for value in astuple(self)))
+
+
+@dataclass(frozen=True)
+class Periods:
+    """How often a run does what it does once without ``time``.
+
+    Attributes
+    ----------
+    fitted : int
+        Periods of the series.
+    mapped : int
+        Periods that are mapped, forecasts among them.
+    drawn : int
+        Periods of ``periods.csv``.
+    in_windows : int
+        Periods of all windows together.
+    windows : int
+    scored : int
+        Periods that past forecasts are made of.
+    moving : int
+        Layers that move.
+    """
+
+    fitted: int = 1
+    mapped: int = 1
+    drawn: int = 0
+    in_windows: int = 0
+    windows: int = 0
+    scored: int = 0
+    moving: int = 0
+
+    @classmethod
+    def of(cls, config: Config) -> Periods:
+        """Count those of a configuration."""
+        series, output = config.series, config.output
+        if series is None:
+            return cls()
+        n = len(series.periods)
+        mapped = {str(config.period)}
+        mapped |= set(series.periods if output.periods == "all" else ())
+        mapped |= set(output.periods) if not isinstance(output.periods, str) else set()
+        windows, _ = windows_of(series, output.windows, output.forecast)
+        scored = sum(min(AHEAD, k) for k in range(1, min(ORIGINS, n - LEAST_HISTORY) + 1))
+        return cls(
+            n,
+            len(mapped) + output.forecast,
+            n + output.forecast,
+            sum(len(each.labels) for each in windows),
+            len(windows),
+            max(scored, 0),
+            len(config.moving()),
+        )
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -84,6 +142,7 @@ class Sizes:
         On disk: of the inputs (``inputs``), the bag store (``bags.zarr``), the aligned grid
         (``grid.zarr``), the maps (``maps``), and for a while (``scratch``, ``drafts``); of inputs
         at addresses, see :func:`foresee_copies`.
+    periods : Periods
     """
 
     grid: Grid
@@ -97,11 +156,22 @@ class Sizes:
     ways: Mapping[str, int]
     n_maps: int
     bytes: Mapping[str, int]
+    periods: Periods = Periods()
 
     @property
     def n_pixels(self) -> int:
         """Pixels in areas, at most: those that lack a value are not known before ingest."""
         return round(float(self.area_pixels.sum()))
+
+    @property
+    def bag_pixels(self) -> np.ndarray:
+        """Pixels of each area in each period: (n_areas * fitted,)."""
+        return np.tile(self.area_pixels, self.periods.fitted)
+
+    @property
+    def n_layers(self) -> int:
+        """Rasters that are aligned, each once a period where it moves; with the population."""
+        return self.n_covariates + 1 + (self.periods.fitted - 1) * self.periods.moving
 
 
 def measure_inputs(config: Config) -> Sizes:
@@ -136,9 +206,12 @@ def measure_inputs(config: Config) -> Sizes:
     n_inside = min(float(surface[used].sum()), n_tile)  # each pixel once, where areas share it
     rasters = [*inputs.covariates.values(), *([inputs.population] if inputs.population else [])]
     ways: dict[str, int] = {}
+    periods, moving = Periods.of(config), set(config.moving())
     for layer in rasters:
         way = alignment_method(layer.source, grid, layer.resampling)
-        ways[way] = ways.get(way, 0) + 1
+        moves = layer.place.removeprefix("covariates.") in moving
+        ways[way] = ways.get(way, 0) + (periods.fitted if moves else 1)
+    more = (periods.fitted - 1) * periods.moving  # layers of the other periods
     n_feat = len(inputs.covariates)
     n_maps = 0
     if "pixels" in new_model(config).predicts:
@@ -158,12 +231,15 @@ def measure_inputs(config: Config) -> Sizes:
         bytes={
             "inputs": sum(_file_bytes(path) for path in set(config.input_paths().values())),
             **foresee_copies(config, inputs, [strip for strip, _ in strips]),
-            "bags.zarr": store_bytes(int(sizes.sum()), sizes.size, n_feat),
-            "grid.zarr": _grid_bytes(inputs.covariates, inputs.population, n_tile, n_mapped),
-            "maps": round(n_maps * MAP_BYTES * n_mapped),
+            "bags.zarr": store_bytes(int(sizes.sum()), sizes.size, n_feat)
+            + int(sizes.sum()) * (4 * more + (8 * periods.fitted if more else 0)),
+            "grid.zarr": _grid_bytes(inputs.covariates, inputs.population, n_tile, n_mapped)
+            + round(4 * SQUEEZED * n_tile * more),
+            "maps": round(n_maps * MAP_BYTES * n_mapped * (periods.mapped + periods.windows)),
             "scratch": int(sizes.sum()) * (4 * n_feat + 8),
             "drafts": 4 * n_maps * n_tile,
         },
+        periods=periods,
     )
 
 

@@ -36,6 +36,7 @@ from pipeline.products.areas import (
 from pipeline.products.csv_table import write_csv
 from pipeline.products.layer_files import open_layers
 from pipeline.products.map_result import MapResult
+from pipeline.products.moving_grids import NOWHERE, MovingPlaces
 from pipeline.products.products import DATA_SUPPORT, POINTS_CSV, layers
 from pipeline.products.tags import run_tags
 from pipeline.products.tile_pass import Consumer, Moments, run_pass
@@ -67,8 +68,8 @@ class MapInputs:
         Returns the least and the largest of each covariate in the training, (2, n_feat).
     cube : Place
         The aligned grid.
-    moving : sequence of Place
-        Aligned grids of what moves; of several, their mean.
+    moving : MovingPlaces
+        Aligned grids of what moves.
     also : sequence of Consumer
         Of the pass over the tiles, besides those of a map.
     points : PointStore or None
@@ -81,7 +82,7 @@ class MapInputs:
     boundaries: Any
     limits: Callable[[], np.ndarray]
     cube: Place
-    moving: Sequence[Place] = ()
+    moving: MovingPlaces = NOWHERE
     also: Sequence[Consumer] = ()
     points: PointStore | None = None
 

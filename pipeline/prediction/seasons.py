@@ -10,10 +10,9 @@ import numpy as np
 
 from pipeline.prediction.cube import CubeSlice
 from pipeline.products.layer_files import LayerFiles
+from pipeline.products.moving_grids import MovingPlaces
 from pipeline.products.tile_pass import Consumer
 from pipeline.products.tile_pixels import TilePixels
-from pipeline.storage.location import Place
-from pipeline.store.aligned_grid import open_aligned_grid
 from pipeline.store.series_store import NEAR
 
 #: Quantile of the same season's rates that an outbreak exceeds.
@@ -90,12 +89,12 @@ class Year:
     ----------
     functions : RateDraws
         Drawn jointly with those of the map.
-    moving : sequence of Place
+    moving : MovingPlaces
         Grid of what moves in that period; empty if nothing does.
     """
 
     functions: Any
-    moving: Sequence[Place]
+    moving: MovingPlaces
 
 
 class SeasonMaps(Consumer):
@@ -111,7 +110,7 @@ class SeasonMaps(Consumer):
 
     def __init__(self, years: Sequence[Year], files: LayerFiles, cube: CubeSlice) -> None:
         self._functions = [each.functions for each in years]
-        self._moving = [[open_aligned_grid(own) for own in each.moving] for each in years]
+        self._moving = [each.moving.open() for each in years]
         self._files, self._cube = files, cube
 
     def begin(self, pixels: TilePixels) -> tuple[list[TilePixels], np.ndarray]:

@@ -36,12 +36,12 @@ from pipeline.prediction.windows import (
 )
 from pipeline.products.csv_table import write_csv
 from pipeline.products.layer_files import open_layers
+from pipeline.products.moving_grids import NOWHERE, MovingPlaces
 from pipeline.products.periods import PERIODS
 from pipeline.products.product_types import Layer
 from pipeline.products.products import PERIODS_CSV, PERIODS_PARQUET, layers
 from pipeline.products.suppressed import ends_of
 from pipeline.products.tags import run_tags
-from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
 from pipeline.training.series import as_asked, open_series, read_ahead, sized_series, stand_in
@@ -161,14 +161,21 @@ def wanted_periods(config: Config) -> list[str]:
     return list(series.periods) if asked == "all" else [p for p in series.periods if p in asked]
 
 
-def moving_grids(context: StageContext, store: SeriesStore, label: str, time: float) -> list[Place]:
+def moving_grids(
+    context: StageContext, store: SeriesStore, label: str, time: float
+) -> MovingPlaces:
     """Return the aligned grids of what moves in a period; of a forecast, its own or others'."""
     if not store.pixels.periods:
-        return []
+        return NOWHERE
     if label in store.ahead:
-        return [store.ahead[label].grid]
-    own = store.like(label, time) or (label,)
-    return [context.place(f"work/{PERIODS}/{each}/grid.zarr") for each in own]
+        return MovingPlaces((store.ahead[label].grid,))
+    like = store.like(label, time)
+    rest = store.rest(label, like, time) if like else ()
+    grids = (
+        tuple(context.place(f"work/{PERIODS}/{each}/grid.zarr") for each in labels)
+        for labels in (like or (label,), rest)
+    )
+    return MovingPlaces(*grids)
 
 
 def series_range(store: SeriesStore, threads: int | None) -> np.ndarray:

@@ -26,14 +26,13 @@ from pipeline.prediction.area_description import describe_areas
 from pipeline.prediction.period_table import PeriodDraws
 from pipeline.products.areas import write_areas
 from pipeline.products.layer_files import LayerFiles, open_layers
+from pipeline.products.moving_grids import MovingPlaces
 from pipeline.products.periods import WINDOWS, window_layers
 from pipeline.products.product_types import Layer
 from pipeline.products.suppressed import interval_columns
 from pipeline.products.tags import run_tags
 from pipeline.products.tile_pass import DRAWN_PIXELS, Consumer, run_pass
 from pipeline.products.tile_pixels import TilePixels, TileReader
-from pipeline.storage.location import Place
-from pipeline.store.aligned_grid import open_aligned_grid
 from pipeline.store.bag_store import BagStore
 from pipeline.store.level_areas import make_level
 
@@ -94,13 +93,13 @@ class WindowPeriod:
         Of that period.
     functions : RateDraws
         Drawn jointly with those of the window's other periods.
-    moving : sequence of Place
+    moving : MovingPlaces
         Grids of what moves in it; empty if nothing does.
     """
 
     model: Any
     functions: Any
-    moving: Sequence[Place]
+    moving: MovingPlaces
 
 
 class WindowMaps(Consumer):
@@ -118,7 +117,7 @@ class WindowMaps(Consumer):
         self, periods: Sequence[WindowPeriod], wanted: Sequence[Layer], files: LayerFiles
     ) -> None:
         self._periods, self._wanted, self._files = periods, wanted, files
-        self._moving = [[open_aligned_grid(own) for own in each.moving] for each in periods]
+        self._moving = [each.moving.open() for each in periods]
 
     def begin(self, pixels: TilePixels) -> TilePixels:
         """Return the pixels that have a mean, with the values of every layer."""
@@ -240,7 +239,7 @@ class WindowInputs:
     areas: BagStore
     ids: Sequence[str]
     boundaries: Any
-    moving: Callable[[str], Sequence[Place]]
+    moving: Callable[[str], MovingPlaces]
 
 
 def map_window(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from scipy.sparse import csr_matrix
 
 from geo.grids.grid import Grid, Tile
 from geo.grids.positions import Positions
+from pipeline.products.moving_grids import NOWHERE, MovingGrids, MovingPlaces
 from pipeline.store.aligned_grid import known_people, open_aligned_grid, positions_of, read_part
 from pipeline.store.level_areas import Level
 from pipeline.store.tile_index import TileIndex
@@ -75,17 +75,18 @@ class TilePixels:
         found[self.row, self.col] = values
         return found
 
-    def moved(self, moving: Sequence[Any]) -> TilePixels:
+    def moved(self, moving: MovingGrids | None) -> TilePixels:
         """Return the pixels with the covariates of another period.
 
         Parameters
         ----------
-        moving : sequence of zarr group
+        moving : MovingGrids or None
             Of that period, as of :class:`TileReader`: what moves is last among the covariates.
         """
-        if not moving:
+        if moving is None:
             return self
-        own = _mean_of(moving, "covariates", slice(None), *self.tile.slices)[:, self.row, self.col]
+        here = self.band(np.ones(self.n_pix), 0.0) > 0
+        own = moving.read(*self.tile.slices, here)[0]
         return replace(self, x=np.concatenate([self.x[: len(self.x) - len(own)], own]))
 
     def select(self, keep: np.ndarray) -> TilePixels:
@@ -123,8 +124,8 @@ class TileReader:
         Areas are numbered through, level by level.
     mask : {"areas", "all"}
         Pixels in areas only, or every pixel with all covariates.
-    moving : sequence of zarr group
-        Of one period: what moves among covariates and population. Of several, their mean is read.
+    moving : MovingGrids, optional
+        Of one period: what moves among covariates and population.
     numbers : (n_area,) int64 array, optional
         The model's number of each area of the first level, where it numbers areas; -1 for none.
     """
@@ -137,11 +138,11 @@ class TileReader:
         tile_size: int,
         levels: Sequence[Level] = (),
         mask: str = "areas",
-        moving: Sequence[Any] = (),
+        moving: MovingGrids | None = None,
         numbers: np.ndarray | None = None,
     ) -> None:
         self._aligned, self._positions, self._mask = aligned, positions, mask
-        self._moving, self._numbers = tuple(moving), numbers
+        self._moving, self._numbers = moving, numbers
         self.grid, self.tiles = grid, list(grid.tiles(tile_size))
         self.levels = tuple(levels)
         self.starts = np.cumsum([0, *(len(level) for level in levels)])
@@ -157,15 +158,15 @@ class TileReader:
         levels: Sequence[Level] = (),
         mask: str = "areas",
         tile_size: int | None = None,
-        moving: Sequence[Any] = (),
+        moving: MovingPlaces = NOWHERE,
         numbers: np.ndarray | None = None,
     ) -> TileReader:
         """Open aligned grids at their paths; the grid's own tiles if no size is given."""
         aligned = open_aligned_grid(cube_path)
         described: Any = aligned.attrs["grid"]
         grid, own = Grid.from_dict(described), int(aligned.attrs["tile"])
-        positions, groups = positions_of(aligned, grid), [open_aligned_grid(m) for m in moving]
-        return cls(aligned, positions, grid, tile_size or own, levels, mask, groups, numbers)
+        positions, moves = positions_of(aligned, grid), moving.open()
+        return cls(aligned, positions, grid, tile_size or own, levels, mask, moves, numbers)
 
     @property
     def n_area(self) -> int:
@@ -194,15 +195,18 @@ class TileReader:
         if not known.any():
             return None
         x = read_part(self._aligned, "covariates", slice(None), rows, cols)
-        if self._moving:
-            x = np.concatenate([x, self._mean("covariates", slice(None), rows, cols)])
         known = known & np.isfinite(x).all(axis=0)
+        x = x[:, known]
+        if self._moving is not None:
+            own, people = self._moving.read(rows, cols, known)
+            there = np.isfinite(own).all(axis=0)
+            known[known] = there
+            x, people = np.concatenate([x, own])[:, there], people[there[: people.size]]
         if not known.any():
             return None
         row, col = np.nonzero(known)
-        moves = self._moving and self._moving[0].attrs["has_population"]
-        whole = self._mean if moves else partial(read_part, self._aligned)
-        people = known_people(whole("population", rows, cols)[known])
+        if self._moving is None or not self._moving.has_population:
+            people = known_people(read_part(self._aligned, "population", rows, cols)[known])
         overlap = np.zeros(row.size)
         if "overlap" in self._aligned:  # not on a grid of an earlier version
             part = read_part(self._aligned, "overlap", rows, cols)[known]
@@ -211,17 +215,13 @@ class TileReader:
             tile=tile,
             row=row,
             col=col,
-            x=x[:, row, col],
+            x=x,
             coords=self._positions.km(tile.row + row, tile.col + col),
             people=people,
             covered=covered[known],
             overlap=overlap,
             number=self._number(tile, row, col),
         )
-
-    def _mean(self, name: str, *part: slice) -> np.ndarray:
-        """Read a part of what moves: the mean over the periods, where known."""
-        return _mean_of(self._moving, name, *part)
 
     def _number(self, tile: Tile, row: np.ndarray, col: np.ndarray) -> np.ndarray | None:
         """Return the number of the area that covers most of each pixel; None if not asked for."""
@@ -266,14 +266,3 @@ class TileReader:
             (np.concatenate(shares), (local, np.concatenate(places))), shape=shape
         )
         return replace(pixels, area=area, fraction=fraction)
-
-
-def _mean_of(groups: Sequence[Any], name: str, *part: slice) -> np.ndarray:
-    """Read a part of what moves: the mean over the periods, where known."""
-    if len(groups) == 1:
-        return read_part(groups[0], name, *part)
-    each = np.stack([read_part(group, name, *part) for group in groups])
-    known = np.isfinite(each)
-    found = np.full(each.shape[1:], np.nan, each.dtype)
-    total = np.where(known, each, 0).sum(axis=0)
-    return np.divide(total, known.sum(axis=0), out=found, where=known.any(axis=0))

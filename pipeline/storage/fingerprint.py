@@ -15,6 +15,7 @@ from typing import Any
 from geo.core.trust import current_trust
 from geo.sources.gdal_paths import file_of
 from geo.sources.input_files import input_files, side_cars
+from geo.sources.mosaic import is_pattern
 from pipeline.storage.files import text_digest
 from pipeline.storage.input_cache import is_cached, local_copy
 from pipeline.storage.location import Location, Storage, is_remote
@@ -22,6 +23,9 @@ from pipeline.storage.object_commit import fingerprint_objects
 from pipeline.storage.web_state import web_state
 from pipeline.storage.windows import copied_state
 
+#: A larger cube on a disk is known by names, sizes and times: to hash it is to read all of it.
+STATE_BYTES = 4 << 30
+_CUBES = (".nc", ".nc4", ".zarr")
 _CHUNK_BYTES = 1 << 20
 _DIGEST_BYTES = 16
 
@@ -34,7 +38,8 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
     path : path
         A file or a directory (a Zarr store), local or on an object store; an http(s) URL, of
         which :func:`web_state` is hashed; a file in an archive, of which the archive is hashed.
-        Of a copy by windows (:mod:`pipeline.storage.windows`), the state of its address is.
+        Of a copy by windows (:mod:`pipeline.storage.windows`), the state of its address is. Of a
+        NetCDF or Zarr of more than :data:`STATE_BYTES`, names, sizes and times of its files are.
     storage : Storage, optional
         Connection settings of object stores.
 
@@ -50,21 +55,27 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
         If a server or store cannot be reached.
     """
     storage = storage or Storage()
+    large = _state_of_large(Path(path)) if str(path).lower().endswith(_CUBES) else None
+    if large is not None:
+        return large
     if is_cached(str(path)):
         copy = local_copy(str(path), storage)
         return "absent" if copy is None else fingerprint_file(copy)
-    if is_remote(str(path)) or str(path).lower().endswith(".vrt"):
+    name = str(path)
+    if is_remote(name) or name.lower().endswith(".vrt") or is_pattern(name):
         return _hash_input(str(path), storage)
     path = Path(path)
     place = storage.place(path)
     if isinstance(place, Location):
         return fingerprint_objects(place)
-    if path.is_dir():
+    state = copied_state(path)
+    if path.is_dir() and state is None:
         return _hash_directory(path)
+    if path.is_dir():  # chunks that are here, and need not be
+        return text_digest(json.dumps(["state", state]))
     if not path.is_file():
         return "absent"
     digest, parts = _new(), [path, *map(Path, side_cars(str(path)))]
-    state = copied_state(path)
     if state is not None:  # not all bytes are here, and need not be
         digest.update(json.dumps(["state", state]).encode())
         parts = parts[1:]
@@ -118,6 +129,19 @@ def _hash_directory(directory: Path) -> str:
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
         _feed(digest, path, path.relative_to(directory).as_posix())
     return digest.hexdigest()
+
+
+def _state_of_large(path: Path) -> str | None:
+    """Return the state of a large cube on a disk, None for another one."""
+    if not path.exists() or copied_state(path) is not None:
+        return None
+    parts = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    stats = [each.stat() for each in parts]
+    if sum(each.st_size for each in stats) <= STATE_BYTES:
+        return None
+    names = [each.relative_to(path.parent).as_posix() for each in parts]
+    rows = [[n, s.st_size, s.st_mtime_ns] for n, s in zip(names, stats, strict=True)]
+    return text_digest(json.dumps(["large", rows]))
 
 
 def _feed(digest: Any, path: Path, name: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from geo.core.trust import is_web_address
+from pipeline.storage.chunks import SUFFIX, RemoteStore, begin_store, open_store
 from pipeline.storage.location import (
     Location,
     ObjectInfo,
@@ -59,13 +60,19 @@ def is_cached(address: str) -> bool:
     if is_object_address(address):
         return True
     suffix = PurePosixPath(urlsplit(address).path).suffix.lower()
-    return is_web_address(address) and suffix in _RASTERS
+    return is_web_address(address) and suffix in (*_RASTERS, SUFFIX)
+
+
+def is_store(address: str) -> bool:
+    """Return whether an input is a Zarr store at an address."""
+    return PurePosixPath(urlsplit(address).path).suffix.lower() == SUFFIX and is_cached(address)
 
 
 def local_copy(url: str, storage: Storage) -> Path | None:
     """Return a local copy of a file at an address and of its sidecar objects.
 
-    Of a large GeoTIFF it has the header, and then the windows that a raster source reads.
+    Of a Zarr store it has the chunks that a source reads; of a large GeoTIFF the header, and then
+    the windows that a raster source reads.
 
     Parameters
     ----------
@@ -85,6 +92,8 @@ def local_copy(url: str, storage: Storage) -> Path | None:
         If the store or server fails.
     """
     above = storage.scratch_dir / "inputs" / _short(url)
+    if is_store(url):
+        return _store_copy(url, storage, above)
     if is_object_address(url):
         place = Location(url, storage)
         found, name = _objects(place), place.name
@@ -110,6 +119,20 @@ def local_copy(url: str, storage: Storage) -> Path | None:
         if not folder.is_dir():
             _download(remote, found, folder, name)
     return folder / name
+
+
+def _store_copy(url: str, storage: Storage, above: Path) -> Path | None:
+    """Return a copy of a Zarr store that has no chunk yet, or those that were read before."""
+    remote = RemoteStore(url, storage)
+    state, name = remote.state(), PurePosixPath(unquote(urlsplit(url).path)).name
+    if state is None:
+        return None
+    with Lock(above / ".lock").hold("a download", wait_s=SHORT_S):
+        folder = above / _short(state)
+        if not folder.is_dir():
+            with _new_folder(folder) as partial:
+                begin_store(partial / name, state)
+    return open_store(folder / name, remote)
 
 
 def _begin(remote: RemoteFile, found: dict[str, ObjectInfo], folder: Path, name: str) -> bool:

@@ -118,6 +118,17 @@ def web_part(url: str, start: int, stop: int, state: str, storage: Storage) -> b
     return _unchanged(url, lambda: _ask(url, "GET", storage, part, _part(start, stop)))
 
 
+def web_bytes(url: str, storage: Storage) -> bytes | None:
+    """Return all bytes of a small file at a URL; None if there is no such file.
+
+    Raises
+    ------
+    StorageError
+        If the server cannot be reached.
+    """
+    return _ask(url, "GET", storage, lambda reply: b"".join(_chunks(reply)))
+
+
 def web_download(url: str, path: Path, state: str, storage: Storage) -> None:
     """Download a URL, whose state is known, to a file atomically.
 

@@ -188,7 +188,7 @@ def begin(path: Path, remote: RemoteFile, head: bytes) -> None:
     there[: len(head) // _PAGE] = 1
     with atomic_write(_pages_path(path)) as file:
         file.write(there.tobytes())
-    write_text(_state_path(path), f"{remote.state} {remote.size}")
+    write_text(state_path(path), f"{remote.state} {remote.size}")
 
 
 def open_copy(path: Path, remote: RemoteFile) -> WindowCopy:
@@ -216,7 +216,7 @@ def copy_at(path: str | Path) -> WindowCopy | None:
 def copied_state(path: Path) -> str | None:
     """Return the state of which a file is a copy by windows; None for a whole file."""
     try:
-        return _state_path(path).read_text(encoding="utf-8")
+        return state_path(path).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -229,5 +229,6 @@ def _pages_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.pages")
 
 
-def _state_path(path: Path) -> Path:
+def state_path(path: Path) -> Path:
+    """Return the file that says of which state a copy is."""
     return path.with_name(f".{path.name}.state")

@@ -53,6 +53,8 @@ class StoreReference:
         Periods whose mean stands for what moves in the period.
     ahead : Ahead or None
         What is known of a period after the series.
+    rest : tuple of str
+        Periods that stand for it where a pixel counts in none of ``like``.
     """
 
     path: Place
@@ -65,10 +67,12 @@ class StoreReference:
     in_inputs: bool = True
     like: tuple[str, ...] = ()
     ahead: Ahead | None = None
+    rest: tuple[str, ...] = ()
 
     def open(self) -> BagStore:
         """Open the store."""
-        pixels = PixelStore(self.path, self.cache_mb, self.period, self.like, self.ahead)
+        place, period = self.path, self.period
+        pixels = PixelStore(place, self.cache_mb, period, self.like, self.ahead, self.rest)
         responses = self.responses
         if responses is None:
             responses = read_pixel_responses(pixels, self.period)
@@ -157,6 +161,7 @@ class BagStore:
         cache_mb: float = CACHE_MB,
         before: Sequence[str] = (),
         ahead: Ahead | None = None,
+        rest: Sequence[str] = (),
     ) -> BagStore:
         """Open the pixels of a period of which no response is known.
 
@@ -172,9 +177,11 @@ class BagStore:
             Periods whose last exposure of each area holds, where exposures are given.
         ahead : Ahead, optional
             What is known of the period's own.
+        rest : sequence of str
+            Periods that stand for it where a pixel counts in none of ``like``.
         """
         place = place_of(path)
-        pixels = PixelStore(place, cache_mb, period, like, ahead)
+        pixels = PixelStore(place, cache_mb, period, like, ahead, rest)
         frame, about = read_responses(pixels.data)
         unknown = np.full(pixels.n_bag, np.nan)
         none = Responses(
@@ -186,7 +193,13 @@ class BagStore:
             fingerprint=pixels.fingerprint,
         )
         reference = StoreReference(
-            pixels.path, cache_mb, period, responses=none, like=tuple(like), ahead=ahead
+            pixels.path,
+            cache_mb,
+            period,
+            responses=none,
+            like=tuple(like),
+            ahead=ahead,
+            rest=tuple(rest),
         )
         return cls.joined(pixels, none, reference)
 

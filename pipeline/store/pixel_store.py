@@ -10,7 +10,7 @@ import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,8 @@ class PixelStore:
         Period of the covariates and weights that move; without it, those that stand still alone.
     like : sequence of str
         Periods whose mean stands for what moves in that period: of a forecast, the same season.
+    rest : sequence of str
+        Periods whose mean stands for it where a pixel counts in none of ``like``.
     ahead : Ahead, optional
         What is known of a period after the series. Without ``like`` it stands whole.
 
@@ -86,6 +88,7 @@ class PixelStore:
         period: str | None = None,
         like: Sequence[str] = (),
         ahead: Ahead | None = None,
+        rest: Sequence[str] = (),
     ) -> None:
         self.path, self.cache_mb, self.period = path, cache_mb, period
         marker = read_marker(path, FORMAT, READABLE)
@@ -100,7 +103,11 @@ class PixelStore:
         if period is not None and self.periods:
             named = like if like or ahead is not None else (period,)
             each = [self._open_period(own) for own in named]
-            moving: Any = each[0] if len(each) == 1 else MeanGroup(each)
+            moving: Any = each[0] if each else None
+            if each and like:
+                open_rest = partial(self._open_all, rest)
+                standing, offsets = self.group["weight"], self.table("offsets")
+                moving = MeanGroup(tuple(each), open_rest, standing, offsets)
             if ahead is not None:
                 own = self._open_moving(ahead.pixels)
                 moving = JoinedGroup(moving, own, ahead.known) if each else own
@@ -131,6 +138,9 @@ class PixelStore:
             return sorted(place.children())
         names = (path.name for path in place.iterdir()) if place.is_dir() else ()
         return sorted(name for name in names if not name.startswith("."))
+
+    def _open_all(self, periods: Sequence[str]) -> list[zarr.Group]:
+        return [self._open_period(period) for period in periods]
 
     def _open_period(self, period: str) -> zarr.Group:
         place, there = self.data / PERIODS / period, self.periods

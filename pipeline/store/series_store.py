@@ -88,7 +88,13 @@ class SeriesStore:
                 self._open[key] = BagStore.open(self.path, CACHE_MB, period)
             else:
                 self._open[key] = BagStore.ahead(
-                    self.path, period, like, CACHE_MB, self.periods, self.ahead.get(period)
+                    self.path,
+                    period,
+                    like,
+                    CACHE_MB,
+                    self.periods,
+                    self.ahead.get(period),
+                    self.rest(period, like, time),
                 )
         return self._open[key]
 
@@ -113,6 +119,10 @@ class SeriesStore:
             return () if self._is_known(period) else self._known
         found = self._of_season(period, time, max(0.5, NEAR * self.season))
         return found if found is not None else self._known
+
+    def rest(self, period: str, like: Sequence[str], time: float | None) -> tuple[str, ...]:
+        """Return the candidates but some: they stand where a pixel counts in none of those."""
+        return tuple(own for own in self.candidates(period, time) if own not in like)
 
     @cached_property
     def _known(self) -> tuple[str, ...]:

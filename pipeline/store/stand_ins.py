@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,46 +49,120 @@ class Ahead:
         return self.place / "pixels"
 
 
+def mean_where(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the mean over periods, of those in which a pixel counts; of all where it never does.
+
+    Parameters
+    ----------
+    values : (n_period, n_pix, ...) array
+    counts : (n_period, n_pix) bool array
+
+    Returns
+    -------
+    (n_pix, ...) array
+        Of the type of the values.
+    """
+    counts = counts | ~counts.any(axis=0)
+    share = (counts / counts.sum(axis=0)).reshape(*counts.shape, *[1] * (values.ndim - 2))
+    found: np.ndarray = (values * share).sum(axis=0).astype(values.dtype)
+    return found
+
+
 @dataclass(frozen=True)
 class MeanArray:
-    """The mean of arrays of the same shape, read piece by piece."""
+    """An array of a :class:`MeanGroup`, read piece by piece."""
 
-    parts: Sequence[Any]
+    group: MeanGroup
+    name: str
 
     def __getitem__(self, key: slice) -> np.ndarray:
-        """Read a piece of all, and return its mean."""
-        pieces = [np.asarray(part[key]) for part in self.parts]
-        return np.mean(pieces, axis=0, dtype=np.float64).astype(pieces[0].dtype)
+        """Read a piece of all that it takes, and return the mean."""
+        return self.group.piece(self.name, key)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of each."""
-        return tuple(self.parts[0].shape)
+        return tuple(self.group.like[0][self.name].shape)
 
     @property
     def chunks(self) -> tuple[int, ...]:
         """Of each."""
-        return tuple(self.parts[0].chunks)
+        return tuple(self.group.like[0][self.name].chunks)
 
 
 @dataclass(frozen=True)
 class MeanGroup:
-    """Groups of the same arrays, as one group of their means."""
+    """What stands for a period: the mean of others, at each pixel of those in which it counts.
 
-    parts: Sequence[zarr.Group]
+    A pixel that lacks a covariate in a period has no weight in it. Where it has none in all of
+    ``like``, it has the mean of the rest.
+
+    Attributes
+    ----------
+    like : sequence of zarr group
+        The periods.
+    open_rest : callable
+        Opens the groups of the other candidates; called where a pixel asks for them first.
+    standing : array
+        Weights of pixels without a period: a pixel that has none here never counts.
+    offsets : (n_bag + 1,) int64 array
+    """
+
+    like: Sequence[Any]
+    open_rest: Callable[[], Sequence[Any]]
+    standing: Any
+    offsets: np.ndarray
 
     @property
     def attrs(self) -> dict[str, Any]:
         """Those of the first."""
-        return dict(self.parts[0].attrs)
+        return dict(self.like[0].attrs)
 
     def __contains__(self, name: str) -> bool:
         """Whether an array is in each."""
-        return all(name in part for part in self.parts)
+        return all(name in part for part in self.like)
 
-    def __getitem__(self, name: str) -> MeanArray:
-        """Return the mean of the arrays of a name."""
-        return MeanArray([part[name] for part in self.parts])
+    def __getitem__(self, name: str) -> Any:
+        """Return an array of a name."""
+        if name == "bag_weight":
+            return self._sums
+        return MeanArray(self, name)
+
+    @cached_property
+    def _rest(self) -> Sequence[Any]:
+        return self.open_rest()
+
+    @cached_property
+    def _sums(self) -> np.ndarray:
+        """Weights of areas: the sums of those of their pixels."""
+        n_pix, step = int(self.offsets[-1]), int(self.like[0]["weight"].shards[0])
+        total = np.zeros(self.offsets.size - 1)
+        for start in range(0, n_pix, step):
+            weight = self.piece("weight", slice(start, min(start + step, n_pix)))
+            bag = np.searchsorted(self.offsets, start + np.arange(weight.size), side="right") - 1
+            total += np.bincount(bag, weight, total.size)
+        return total
+
+    def piece(self, name: str, key: slice) -> np.ndarray:
+        """Read a piece of an array: (n_pix, ...)."""
+        values, counts = _read(self.like, name, key)
+        if name == "moments":  # a pixel that lacks a value has its area's mean
+            return mean_where(values, np.ones(counts.shape, bool))
+        found = mean_where(values, counts)
+        lacking = ~counts.any(axis=0) & (np.asarray(self.standing[key]) > 0)
+        if lacking.any() and self._rest:
+            values, counts = _read(self._rest, name, key)
+            lacking &= counts.any(axis=0)
+            found[lacking] = mean_where(values[:, lacking], counts[:, lacking])
+        return found
+
+
+def _read(groups: Sequence[Any], name: str, key: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Return a piece of an array of each group, and where its pixels count: (n_group, n_pix)."""
+    values = np.stack([np.asarray(group[name][key]) for group in groups])
+    if name == "moments" or "weight" not in groups[0]:
+        return values, np.ones(values.shape[:2], bool)
+    return values, np.stack([np.asarray(group["weight"][key]) > 0 for group in groups])
 
 
 @dataclass(frozen=True)

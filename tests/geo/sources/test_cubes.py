@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from pyproj import CRS
 
 from geo.core.errors import InputError
 from geo.grids.grid import Grid, Tile
@@ -198,11 +199,175 @@ def test_a_variable_is_asked_for(tmp_path):
         assert source_of(path, choice).describe().bands[0].variable == "heat"
 
 
-def test_times_of_another_calendar_are_refused(tmp_path):
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+@pytest.mark.parametrize("calendar", ["noleap", "360_day", "all_leap"])
+def test_the_periods_of_other_calendars_are_xarrays(tmp_path, suffix, calendar):
+    days = xr.date_range("2024-01-01", periods=400, calendar=calendar, use_cftime=True)
+    data = cube(n=400).assign_coords(time=days)
+    data["lat"].attrs = {"units": "degrees_north"}
+    path = write(data, tmp_path / f"rain{suffix}")
+    monthly = data.rain.resample(time="MS").sum(skipna=False)
+    for month in range(12):
+        choice = BandChoice(time=f"2024-{month + 1:02d}", aggregate="sum")
+        found = source_of(path, choice).read()
+        np.testing.assert_allclose(found, monthly.isel(time=month).values, rtol=1e-12)
+    leap = BandChoice(time="2024-02-29", aggregate="sum")
+    if calendar == "noleap":
+        assert "has no step in 2024-02-29" in said(path, time="2024-02-29", aggregate="sum")
+    else:
+        # The last day of February has what the calendar has after it.
+        last = "2024-02-29" if calendar == "all_leap" else "2024-02-30"
+        expected = data.rain.sel(time=slice("2024-02-29", last)).sum("time", skipna=False).values
+        np.testing.assert_allclose(source_of(path, leap).read(), expected, rtol=1e-12)
+    holes = write(data.drop_isel(time=40), tmp_path / f"holes{suffix}")
+    n = {"noleap": 28, "360_day": 30, "all_leap": 29}[calendar]
+    wanted = f"has {n - 1} of {n} steps of 1 days in 2024-02-01"
+    assert wanted in said(holes, time="2024-02", aggregate="sum")
+
+
+def test_times_that_are_no_dates_are_refused(tmp_path):
     data = cube(n=31).drop_vars("time")
-    days = ("time", np.arange(31.0), {"units": "days since 2024-01-01", "calendar": "360_day"})
+    days = ("time", np.arange(31.0), {"units": "fortnights since 2024-01-01"})
     path = write(data.assign_coords(time=days), tmp_path / "rain.nc")
-    assert "has times that are no dates" in said(path, time="2024-01", aggregate="sum")
+    assert "has times that are no dates, such as 0" in said(path, time="2024-01", aggregate="sum")
+
+
+UTM = CRS("EPSG:32629").to_cf()
+#: Of a cube over degrees: how its file differs.
+CF = {
+    "plain": lambda d: d,
+    "rows to the north": lambda d: d.isel(lat=slice(None, None, -1)),
+    "columns to the west": lambda d: d.isel(lon=slice(None, None, -1)),
+    "0 to 360": lambda d: moved(d, 360.0),
+    "past 180": lambda d: wrapped(d),
+    "transposed": lambda d: d.transpose("lon", "time", "lat"),
+    "grid mapping": lambda d: mapped(d, CRS("EPSG:4326").to_cf()),
+    "a scalar height": lambda d: d.assign_coords(height=2.0),
+    "a member": lambda d: d.expand_dims(number=[7], axis=1),
+    "bounds": lambda d: d.assign(lat_bnds=(("lat", "v"), np.zeros((8, 2)))).assign_coords(
+        lat=("lat", d.lat.data, {**d.lat.attrs, "bounds": "lat_bnds"})
+    ),
+}
+
+
+def moved(data, by):
+    return data.assign_coords(lon=("lon", data.lon.data + by, data.lon.attrs))
+
+
+def wrapped(data):
+    lon = np.where(
+        np.arange(9) < 4, 180 - 0.4 * (4 - np.arange(9)), -180 + 0.4 * (np.arange(9) - 4)
+    )
+    return data.assign_coords(lon=("lon", lon, data.lon.attrs))
+
+
+def mapped(data, attrs):
+    data = data.assign(crs=((), 0, attrs))
+    data["rain"].attrs["grid_mapping"] = "crs"
+    return data
+
+
+@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf", "scipy", "zarr"])
+@pytest.mark.parametrize("name", list(CF))
+def test_each_pixel_is_that_of_xarray_at_its_place(tmp_path, engine, name):
+    """By coordinates: xarray's values next to the centre of each pixel of the source."""
+    data = CF[name](cube("MS", n=3))
+    data["rain"].attrs["long_name"] = "rain of a month"
+    path = tmp_path / ("a.zarr" if engine == "zarr" else "a.nc")
+    packing = {"dtype": "int16", "scale_factor": 0.01, "add_offset": 5.0, "_FillValue": -9999}
+    how = {"encoding": {"rain": packing}}
+    if engine == "zarr":
+        data.to_zarr(path, consolidated=False, **how)
+    else:
+        data.to_netcdf(path, engine=engine, **how)
+    source = source_of(path)
+    about = source.describe()
+    assert (about.unit, about.description) == ("mm", "rain of a month")
+    assert (about.times, about.crs.to_epsg()) == (("2024-01-01", "2024-02-01", "2024-03-01"), 4326)
+    assert (about.north_up, about.shape) == (True, (8, 9))
+    at = about.transform
+    lon = at.c + at.a * (np.arange(9) + 0.5)
+    lat = at.f + at.e * (np.arange(8) + 0.5)
+    with xr.open_dataset(path, engine=engine, chunks=None, **(
+        {"consolidated": False} if engine == "zarr" else {}
+    )) as opened:  # fmt: skip
+        own = opened.rain.squeeze(drop=True)
+        place = {"lat": lat, "lon": lon if name != "past 180" else (lon + 180) % 360 - 180}
+        own = own.sortby(["lat", "lon"]).sel(place, method="nearest", tolerance=0.01)
+        own = own.transpose("time", "lat", "lon").astype(float)
+        for time in about.times:
+            expected = own.sel(time=time).values
+            np.testing.assert_allclose(source.read(time=time), expected, rtol=1e-5)
+            assert np.isnan(expected).any()
+
+
+@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
+def test_projected_cubes_have_their_crs_also_in_km(tmp_path, engine):
+    values = np.arange(12.0).reshape(3, 4)
+    for unit, by in (("m", 1000.0), ("km", 1.0)):
+        x = ("x", by * (500 + np.arange(4.0)), {"standard_name": "projection_x_coordinate"})
+        y = ("y", by * (900 - np.arange(3.0)), {"standard_name": "projection_y_coordinate"})
+        for axis in (x, y):
+            axis[2]["units"] = unit
+        data = mapped(xr.Dataset({"rain": (("y", "x"), values)}, {"y": y, "x": x}), UTM)
+        data.to_netcdf(tmp_path / f"{unit}.nc", engine=engine)
+        source = source_of(tmp_path / f"{unit}.nc")
+        assert source.crs.to_epsg() == 32629
+        assert source.grid.bounds == (499_500.0, 897_500.0, 503_500.0, 900_500.0)
+        np.testing.assert_array_equal(source.read(), values)
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+def test_levels_and_members_are_asked_for(tmp_path, suffix):
+    data = cube(n=31).expand_dims(number=[0, 1, 2], hPa=[500.0, 850.0], axis=(1, 2)).copy()
+    data["rain"] = data.rain * (1 + data.number) * data.hPa
+    path = write(data, tmp_path / f"deep{suffix}")
+    period = {"time": "2024-01", "aggregate": "mean"}
+    found = said(path, **period)
+    assert "has 3 numbers (0, 1, 2); choose one with the key `level`, such as" in found
+    assert "`level: {number: 0}`" in found
+    found = said(path, level=(("number", "2"),), **period)
+    assert "has 2 hPas (500, 850); choose one with the key `level`" in found
+    assert "has no number '9'" in said(path, level=(("number", "9"),), **period)
+    source = source_of(path, BandChoice(level=(("number", "2"), ("hPa", "850")), **period))
+    expected = data.rain.sel(number=2, hPa=850).mean("time")
+    np.testing.assert_allclose(source.read(), expected.values, rtol=1e-12)
+    assert source_of(path, BandChoice(level=(("", "850"), ("", "2")), **period)).read().any()
+
+
+def test_geozarr_attributes_stand_for_coordinates(tmp_path):
+    """As DHIS2's open-climate-service publishes: a transform and a code, no coordinates."""
+    values = np.arange(24.0).reshape(2, 3, 4)
+    attrs = {
+        "proj:code": "EPSG:32629",
+        "spatial:transform": [1000.0, 0.0, 5e5, 0.0, -1000.0, 9e5],
+        "spatial:dimensions": ["y", "x"],
+    }
+    data = xr.Dataset(
+        {"rain": (("time", "y", "x"), values)},
+        {"time": pd.date_range("2024-01-01", periods=2)}, attrs,
+    )  # fmt: skip
+    source = source_of(write(data, tmp_path / "a.zarr"))
+    assert source.crs.to_epsg() == 32629
+    assert source.grid.bounds == (500_000.0, 897_000.0, 504_000.0, 900_000.0)
+    np.testing.assert_array_equal(source.read(time="2024-01-02"), values[1])
+    shifted = data.assign_attrs({"spatial:registration": "node"})
+    source = source_of(write(shifted, tmp_path / "node.zarr"))
+    assert source.grid.bounds == (499_500.0, 897_500.0, 503_500.0, 900_500.0)
+
+
+def test_unsigned_bytes_of_netcdf_3(tmp_path):
+    stored = np.random.default_rng(1).integers(0, 255, (8, 9)).astype("u1")
+    stored[2, 3] = 255
+    data = cube("MS", n=3).isel(time=0, drop=True)
+    attrs = {"scale_factor": 0.1, "_FillValue": np.int8(-1), "_Unsigned": "true"}
+    data["rain"] = (("lat", "lon"), stored.view("i1"), attrs)
+    write(data, tmp_path / "a.nc")
+    with xr.open_dataset(tmp_path / "a.nc", engine="scipy") as opened:
+        found = source_of(tmp_path / "a.nc").read()
+        np.testing.assert_allclose(found, opened.rain, rtol=1e-6)
+        assert np.nanmax(found) > 12.8  # beyond a signed byte
+        assert np.isnan(found[2, 3])
 
 
 def test_only_the_chunks_of_a_window_are_read(tmp_path):
@@ -218,20 +383,18 @@ def test_only_the_chunks_of_a_window_are_read(tmp_path):
         source.read(Tile(4, 0, 2, 9))
 
 
-@pytest.mark.parametrize("name", ["uneven", "falling", "deep", "bare", "none"])
+@pytest.mark.parametrize("name", ["uneven", "deep", "bare", "none"])
 def test_a_store_that_is_no_grid_is_refused(tmp_path, name):
     data = cube("MS", n=2).isel(time=0, drop=True)
     made = {
         "uneven": lambda: data.assign_coords(lat=data.lat**2),
-        "falling": lambda: data.isel(lon=slice(None, None, -1)),
         "deep": lambda: data.expand_dims(level=2),
         "bare": lambda: data.drop_vars(["lat", "lon"]),
         "none": lambda: data.drop_vars("rain"),
     }[name]()
     words = {
         "uneven": "has uneven steps of lat",
-        "falling": "has falling lon",
-        "deep": "has 2 steps of 'level'",
+        "deep": "has 2 levels (0, 1); choose one with the key `level`, such as `level: 0`",
         "bare": "has no coordinates",
         "none": "has no variable",
     }
@@ -242,3 +405,51 @@ def test_a_directory_that_is_no_store_is_refused(tmp_path):
     (tmp_path / "a.zarr").mkdir()
     assert "is not a Zarr store that xarray can read" in said(tmp_path / "a.zarr")
     assert "no such file" in said(tmp_path / "b.zarr")
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+@pytest.mark.parametrize("how", ["sum", "mean"])
+def test_windows_and_anomalies_are_those_of_xarray(tmp_path, suffix, how):
+    """Against rolling sums of months, and what a month differs by from its group."""
+    data = cube(start="2019-10-01", n=1919)  # to the end of 2024
+    path = write(data, tmp_path / f"rain{suffix}")
+    grouped = data.rain.resample(time="MS")
+    skip = how != "sum"
+    total, days = grouped.sum(skipna=skip), grouped.count()
+    window = total.rolling(time=3).sum(skipna=False)
+    if how == "mean":
+        window = window / days.rolling(time=3).sum()
+    years = window.sel(time=slice("2020-01-01", "2023-12-31")).groupby("time.month")
+    difference = window.groupby("time.month") - years.mean()
+    scaled = difference.groupby("time.month") / years.std(ddof=1)
+    for month in ("2024-02", "2024-11", "2022-01"):
+        common = {"time": month, "aggregate": how, "window": 3}
+        for climatology, expected in (
+            (None, window),
+            ((2020, 2023, False), difference),
+            ((2020, 2023, True), scaled),
+        ):
+            source = source_of(path, BandChoice(**common, climatology=climatology))
+            wanted = expected.sel(time=f"{month}-01").values
+            np.testing.assert_allclose(source.read(), wanted, rtol=1e-9, atol=1e-9)
+            tile = Tile(3, 4, 4, 3)
+            np.testing.assert_array_equal(source.read(tile), source.read()[tile.slices])
+    assert source.describe().unit == "1"
+    found = said(path, time="2024-02", aggregate=how, climatology=(2018, 2023, False))
+    assert (
+        "has no step in 2018-02-01 to 2018-02-28 (it has 2019-10-01 to 2024-12-31), a part of"
+        in (found)
+    )
+    assert "anomaly.from" in found
+
+
+def test_a_pixel_where_all_years_are_the_same_is_standardised_too(tmp_path):
+    data = cube("MS", start="2020-01-01", n=60)
+    data["rain"][:, 0, 0], data["rain"][:, 0, 1] = 0.0, 0.0
+    data["rain"][48, 0, 1] = 3.0
+    path = write(data, tmp_path / "rain.nc")
+    choice = BandChoice(time="2024-01", aggregate="sum", climatology=(2020, 2023, True))
+    found = source_of(path, choice).read()
+    assert found[0, 0] == 0.0
+    assert np.isnan(found[0, 1])
+    assert np.isfinite(found[1, 1])

@@ -62,24 +62,30 @@ def test_a_variable_is_asked_for_and_each_remedy_works(tmp_path):
     np.testing.assert_array_equal(source.read(), 2 * VALUES[0, ::-1])
     _, said = opened(tmp_path / "two.nc", variable="q")
     assert "has no variable 'q'; choose another: the variables are t2m, tp" in said
-    named = opened(tmp_path / "two.nc")[1].rpartition("or give ")[2]
-    assert named.startswith("netcdf:")
+    named = f"netcdf:{tmp_path / 'two.nc'}:tp"  # a part of a file, which GDAL reads
     assert opened(named, time="2023-01")[0].shape == (3, 4)
 
 
-def test_levels_are_bands(tmp_path):
+@pytest.mark.parametrize("by_gdal", [True, False])
+def test_levels_are_bands(tmp_path, by_gdal):
     data = cf().expand_dims(level=[500.0, 850.0], axis=1)
     data.to_netcdf(tmp_path / "l.nc", engine="scipy")
-    _, said = opened(tmp_path / "l.nc", time="2023-02")
-    assert "has 2 bands (3: level 500, 4: level 850); choose one with the key `band`" in said
-    assert opened(tmp_path / "l.nc", time="2023-02", band=4)[0].band_of().number == 4
+    path = f"netcdf:{tmp_path / 'l.nc'}:t2m" if by_gdal else tmp_path / "l.nc"
+    _, said = opened(path, time="2023-02")
+    assert "has 2 levels (500, 850); choose one with the key `level`, such as `level: 500`" in said
+    for choice in ({"band": 4}, {"level": (("", "850"),)}, {"level": (("level", "850.0"),)}):
+        assert opened(path, time="2023-02", **choice)[0].band_of().number == 4
+    _, said = opened(path, time="2023-02", level=(("", "700"),))
+    assert "has no level '700'; did you mean '500'? the levels are 500, 850" in said
 
 
-def test_years_without_leap_days_are_named_by_their_numbers(tmp_path):
-    days = ("time", [0.0, 31.0], {"units": "days since 2023-01-01", "calendar": "360_day"})
+@pytest.mark.parametrize("by_gdal", [True, False])
+def test_days_of_other_calendars_are_told(tmp_path, by_gdal):
+    days = ("time", [0.0, 59.0], {"units": "days since 2023-01-01", "calendar": "360_day"})
     cf().assign_coords(time=days).to_netcdf(tmp_path / "c.nc", engine="scipy")
-    assert "has 2 times (0, 31)" in opened(tmp_path / "c.nc")[1]
-    assert opened(tmp_path / "c.nc", time="31")[0].band_of().number == 2
+    path = f"netcdf:{tmp_path / 'c.nc'}:t2m" if by_gdal else tmp_path / "c.nc"
+    assert "has 2 times (2023-01-01, 2023-02-30)" in opened(path)[1]
+    assert opened(path, time="2023-02-30")[0].band_of().number == 2
 
 
 def test_longitudes_need_no_grid_mapping(months, tmp_path):
@@ -96,17 +102,23 @@ def test_longitudes_need_no_grid_mapping(months, tmp_path):
 
 
 @pytest.mark.parametrize("crs", [None, "EPSG:4326"])
-def test_uneven_and_exchanged_axes_have_remedies_that_work(tmp_path, crs):
+@pytest.mark.parametrize("by_gdal", [True, False])
+def test_uneven_and_exchanged_axes_have_remedies_that_work(tmp_path, crs, by_gdal):
     data = cf().isel(time=0, drop=True)
     header, turned = RasterHeader(crs=crs), tmp_path / "t.nc"
     east = data.assign_coords(lon=("lon", data.lon.data + 200, data.lon.attrs))
     east.transpose("lon", "lat").to_netcdf(turned, engine="scipy")
+    named = "netcdf:{}:t2m" if by_gdal else "{}"
+    if not by_gdal:  # axes in any order are no trouble to xarray
+        about = open_source(turned, "covariates.t", [], header=header)
+        np.testing.assert_array_equal(about.read(), VALUES[0, ::-1])
     uneven = data.assign_coords(lat=data.lat + np.array([0, 0.3, 0]))
     uneven["lat"].attrs = data["lat"].attrs
     uneven.to_netcdf(tmp_path / "u.nc", engine="scipy")
-    for path, says in ((turned, "longitudes (lon) down"), (tmp_path / "u.nc", "uneven steps of")):
+    wrong = [(turned, "longitudes (lon) down")] * by_gdal + [(tmp_path / "u.nc", "uneven steps of")]
+    for path, says in wrong:
         problems = []
-        assert open_source(path, "covariates.t", problems, header=header) is None
+        assert open_source(named.format(path), "covariates.t", problems, header=header) is None
         (problem,) = problems
         assert says in problem.found
     again = xr.open_dataset(turned).transpose(..., "lat", "lon").sortby("lon")

@@ -186,3 +186,23 @@ def test_a_mapping_where_a_list_belongs_has_the_list_as_its_remedy(write, output
     text = GOOD + "evaluate: {schemes: {}}\n"
     (only,) = problems(write(text))
     assert only.endswith("a mapping instead of a list; give a list, such as [area, block]")
+
+
+def test_stac_items_and_patterns_stand_for_a_path(write, tmp_path):
+    (tmp_path / "found.json").touch()
+    (tmp_path / "b_1.tif").touch()
+    text = GOOD.replace("{path: elevation.tif}", "{stac: {path: found.json, asset: dem}}")
+    text = text.replace("{path: precipitation.tif,", '{path: "b_*.tif", level: {number: 0},')
+    config = load_config(write(text))
+    assert config.covariates["elevation"].path == f'STAC:"{tmp_path}/found.json":dem'
+    rain = config.covariates["rainfall"]
+    assert rain.path == str(tmp_path / "b_*.tif")
+    assert rain.choice.level == (("number", "0"),)
+    again = Config.model_validate(config.model_dump(mode="json"))
+    assert again.covariates == config.covariates
+    found = problems(write(text.replace("{stac:", "{path: elevation.tif, stac:")))
+    assert any("a path and stac; give one of them" in each for each in found)
+    found = problems(write(text.replace("b_*.tif", "c_*.tif")))
+    assert any("no file" in each and "c_*.tif" in each for each in found)
+    found = problems(write(text.replace("{stac:", "{window: 3, stac:")))
+    assert any("window without aggregate" in each for each in found)

@@ -27,11 +27,13 @@ from pipeline.ingest.stage import ingest
 from pipeline.plan import estimate as plans
 from pipeline.plan.estimate import plan_run
 from pipeline.plan.page import page_seconds
+from pipeline.plan.passes import chained
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.proposal import total_seconds
-from pipeline.plan.sizes import measure_inputs, store_bytes
+from pipeline.plan.sizes import Periods, measure_inputs, store_bytes
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import StoreBlockSource
+from tests.pipeline.series_inputs import write_inputs
 
 SLOW = Probe(flops=5e10, pixel=1e-5, update=0.01, predict=1e-6, draw=1e-5)
 
@@ -276,3 +278,44 @@ def test_bad_input_is_told_and_nothing_is_planned(
     error = capsys.readouterr().err
     assert error.count("error: ") == 1
     assert "elevatoin.tif" in error
+
+
+def test_a_series_is_foreseen_and_grows_with_its_periods(tmp_path: Path) -> None:
+    """Every stage has a time, and each of a longer series more; no time is asserted."""
+    plans_of: dict[int, Any] = {}
+    probe_of = replace(SLOW, hessian=0.1, n_inducing=60, n_state=80, evidence=1e-3, path=0.01)
+    for n in (3, 6):
+        directory = tmp_path / str(n)
+        directory.mkdir()
+        config = load_config(write_inputs(directory, n))
+        sizes = measure_inputs(config)
+        plans_of[n] = plans.foresee(plans.settled(config, sizes), sizes, probe_of, 1)
+    short, long = plans_of[3], plans_of[6]
+    assert short.sizes.periods == Periods(3, 3, 4, 0, 0, 0, 1)
+    assert long.sizes.periods == Periods(6, 3, 7, 0, 0, 6, 1)  # from 3 months: 3, 2 and 1 ahead
+    assert short.fitted.n_areas == 3 * 16
+    assert total_seconds(long) is not None
+    for before, after in zip(short.stages[:4], long.stages[:4], strict=True):
+        assert 0 < before.seconds[1] < after.seconds[1] or after.name == "ingest"
+        assert before.peak_bytes <= after.peak_bytes
+    assert long.fit_flops == pytest.approx(2 * short.fit_flops)
+
+
+def test_the_probe_times_a_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_inputs(tmp_path, 3)
+    measured = probe(load_config(config), 4.0, 16)
+    for value in (measured.pixel, measured.update, measured.predict, measured.draw):
+        assert value is not None
+        assert 0 < value < 10
+    assert measured.n_state >= measured.n_inducing > 0
+    assert min(measured.hessian, measured.evidence, measured.path) > 0
+    assert main(["plan", str(config), "--within", "1h"]) == 2
+    assert "several periods" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("n_area", "explored"), [(333, True), (334, False)])
+def test_a_chain_is_foreseen_where_a_fit_has_one(
+    tmp_path: Path, n_area: int, explored: bool
+) -> None:
+    config = load_config(write_inputs(tmp_path, 3))
+    assert chained(config, 3 * n_area) is explored

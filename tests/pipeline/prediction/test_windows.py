@@ -27,6 +27,7 @@ from pipeline.prediction.windows import (
     wanted_windows,
     with_means,
 )
+from pipeline.products.moving_grids import NOWHERE
 from pipeline.products.tile_pixels import TilePixels
 from pipeline.store.bag_store import BagStore
 from tests.models.temporal.world import dense_regression
@@ -96,7 +97,9 @@ def test_a_mean_of_draws_is_that_of_dense_regression() -> None:
     drawn = posterior.draws(n_draws, np.random.default_rng(1), case.times)
     scale = float(case.state.fixed["base_rate"][0])
     periods = [
-        WindowPeriod(SimpleNamespace(predict_pixels=posterior.at(time).moments), drawn.at(time), ())
+        WindowPeriod(
+            SimpleNamespace(predict_pixels=posterior.at(time).moments), drawn.at(time), NOWHERE
+        )
         for time in case.times
     ]
     row, zeros = np.arange(n), np.zeros(n)

@@ -1,10 +1,9 @@
-"""A small run with all files that the page reads, made once; and a browser."""
+"""A small run with all files that the page reads, made once."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from pipeline.run.runner import run_stages
 
 NASTY = "<script>window.hacked=1</script>\"'&\u2028<img src=x onerror=hacked=2>"
 SAVE = Figure.savefig  # modules whose runs are short leave all pictures blank
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @dataclass(frozen=True)
@@ -98,16 +96,3 @@ def page_data(page: str) -> dict[str, Any]:
     start = page.index('id="map-data">') + len('id="map-data">')
     found: dict[str, Any] = json.loads(page[start : page.index("</script>", start)])
     return found
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Chromium of the system."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium; .ci/run installs it")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()

@@ -99,6 +99,36 @@ def test_each_period_has_the_sums_and_lags_of_its_days(ingested: Path) -> None:
     assert list(series["moving"]) == list(MONTHS[:4])
 
 
+def test_windows_and_anomalies_with_lags(tmp_path: Path) -> None:
+    """Two months together, one month ago, against the same months of two years before."""
+    anomaly = "window: 2, lag: [0, 1], anomaly: {from: 2022, to: 2023}"
+    config = configured(tmp_path, n=3, wet=anomaly)
+    days = pd.date_range("2021-11-01", "2024-03-31")
+    rng = np.random.default_rng(4)
+    axes = {name: axis for name, axis in daily().coords.items() if name != "time"}
+    data = xr.Dataset(
+        {
+            name: (("time", "y", "x"), rng.gamma(2.0, 2.0, (days.size, SIDE, SIDE)))
+            for name in ("rain", "t2m")
+        },
+        {**axes, "time": days},
+    )
+    data["crs"] = daily().crs
+    for name in ("rain", "t2m"):
+        data[name].attrs = {"units": "mm", "grid_mapping": "crs"}
+    data.to_zarr(tmp_path / "days.zarr", consolidated=False)
+    assert main(["ingest", str(config), "--quiet"]) == 0
+    two = data.rain.sortby("y", ascending=False).resample(time="MS").sum().rolling(time=2).sum()
+    mean = two.sel(time=slice("2022", "2023")).groupby("time.month").mean()
+    expected = two.groupby("time.month") - mean
+    for label, before in (("2024-01", "2023-12"), ("2024-03", "2024-02")):
+        names, found = stored(config, label)
+        assert names == ("elevation", "rain", "wet", "wet_lag1", "heat")
+        for k, month in ((2, label), (3, before)):
+            wanted = expected.sel(time=f"{month}-01").values
+            np.testing.assert_allclose(found[k], wanted, rtol=1e-5, atol=1e-4)
+
+
 def test_a_longer_or_corrected_cube_touches_only_the_periods_of_its_values(
     ingested: Path, tmp_path: Path
 ) -> None:
@@ -175,6 +205,9 @@ def test_lags_of_files_by_period(tmp_path: Path) -> None:
         ("lag: [1], band: 2", "aggregate with a band"),
         ("lag: 1, time: 2024", "of a layer that stands still"),
         ("time: soon", "`time: soon` is no period"),
+        ("window: 2, time: 2024-01-01/2024-01-31", "given with first and last day"),
+        ("anomaly: {from: 2020, to: 2020}", "give two years or more, the first one as from"),
+        ("level: [1]", "give a value of the axis, such as level: 850"),
     ],
 )
 def test_what_is_no_lag_or_period_is_said(tmp_path: Path, wet: str, said: str) -> None:

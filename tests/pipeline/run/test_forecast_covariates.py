@@ -17,6 +17,7 @@ from pipeline.cli.main import main
 from pipeline.config.context import StageContext, Updating
 from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
+from pipeline.prediction.series import moving_grids
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.record import stage_key
 from pipeline.run.runner import run_stages
@@ -293,3 +294,57 @@ def test_tables_reach_as_far_as_their_rows(tmp_path: Path) -> None:
     np.testing.assert_allclose(april, each.loc[ids, ["202403", "202403"]].T, rtol=1e-6)
     known = json.loads((tmp_path / "out/work/ahead/ahead.json").read_text())
     assert known["2024-04"]["lacking"] == {"rain": "column 'mm' has no value of A03 in 2024-04"}
+
+
+def with_gap(directory: Path) -> tuple[Path, np.ndarray]:
+    """March lacks rain in an area and at a few pixels; return the configuration, and where."""
+    config = write_inputs(directory, 3)
+    text = config.read_text().replace("inducing: 9", "inducing: 4").replace("2\n", "none\n", 1)
+    text = text.replace("n_moving: 9, n_season: 4", "n_moving: 2, n_season: 2")
+    config.write_text(text.replace('periods: ["2024-01"]', "periods: latest"), encoding="utf-8")
+    march, gap = rain(2), area_of_pixel() == 5
+    gap[0, :3] = True
+    march[gap] = np.nan
+    write_raster(directory / "rain_2024-03.tif", march)
+    return config, gap
+
+
+def test_where_a_period_that_stands_in_has_a_gap_others_stand(tmp_path: Path) -> None:
+    config, gap = with_gap(tmp_path)
+    assert main(["ingest", str(config), "--quiet"]) == 0
+    store, time = store_of(config), 12.0 * 2024 + 3
+    apart = np.where(gap, (rain(0) + rain(1)) / 2, rain(2))
+    both = np.where(gap, rain(1), (rain(1) + rain(2)) / 2)
+    for like, expected in (
+        (None, apart),
+        (("2024-03",), apart),
+        (("2024-01",), rain(0)),
+        (("2024-02", "2024-03"), both),
+    ):
+        bags = store.at("2024-04", time, like)
+        rows = bags.read_rows(0, bags.n_pix)
+        order = np.argsort(rows.pixel)
+        np.testing.assert_allclose(rows.x[order, 1].reshape(SIDE, SIDE), expected, rtol=1e-6)
+        np.testing.assert_allclose(rows.weight[order], people().ravel(), rtol=1e-6)
+        of_areas = np.bincount(area_of_pixel().ravel(), people().ravel())
+        own = [of_areas[int(name[1:])] for name in bags.ids]
+        np.testing.assert_allclose(bags.bag_weight, own, rtol=1e-6)
+    grids = moving_grids(StageContext(load_config(config)), store, "2024-04", time).open()
+    assert grids is not None
+    whole, wanted = slice(0, SIDE), np.ones((SIDE, SIDE), bool)
+    found = grids.read(whole, whole, wanted)[0].reshape(SIDE, SIDE)
+    np.testing.assert_allclose(found, apart, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_gap_of_a_period_that_stands_in_counts_nobody_less(tmp_path: Path) -> None:
+    config, _ = with_gap(tmp_path)
+    assert ran(config)[0] == list(STAGES)
+    table = pd.read_csv(tmp_path / "out/periods.csv").set_index(["period", "id"])
+    whole = table.loc["2024-01", "people"]
+    np.testing.assert_allclose(table.loc["2024-04", "people"], whole, rtol=1e-6)
+    assert table.loc[("2024-03", "A05"), "people"] == 0
+    # The map is that of the table, without holes.
+    cases = band(tmp_path / "out/periods/2024-04/cases_mean.tif")
+    sums = np.bincount(area_of_pixel().ravel(), cases.ravel())
+    np.testing.assert_allclose(sums, table.loc["2024-04", "mean"], rtol=1e-3)

@@ -30,10 +30,11 @@ class Parts:
     status: int = 0
     sent: int = 0
     log: list[tuple[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)  # of what was got, with folders
 
     def reset(self) -> None:
         """Count anew."""
-        self.sent, self.log = 0, []
+        self.sent, self.log, self.paths = 0, [], []
 
 
 @contextmanager
@@ -48,6 +49,8 @@ def serving_parts(folder: Path) -> Iterator[Parts]:
         def do_GET(self) -> None:
             path = state.folder / self.path.partition("?")[0].strip("/")
             state.log.append((self.command, path.name))
+            if self.command == "GET":
+                state.paths.append(path.relative_to(state.folder).as_posix())
             if state.status or not path.is_file():
                 self.send_response(state.status or 404)
                 self.send_header("Content-Length", "0")

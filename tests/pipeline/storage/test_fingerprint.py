@@ -17,6 +17,7 @@ from geo.sources.boundary import read_areas
 from geo.sources.input_files import input_files, side_cars
 from geo.sources.registry import open_source
 from pipeline.config.values import _resolve
+from pipeline.storage import fingerprint
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Storage, StorageError
 from pipeline.storage.web_state import web_state
@@ -268,3 +269,20 @@ def test_what_gdal_opens_beside_boundaries_is_in_their_fingerprint(tmp_path, suf
         assert read_areas(path, None, "code", "areas", []) is not None
     assert path.name in found
     assert found <= {path.name, *map(os.path.basename, side_cars(str(path)))}
+
+
+@pytest.mark.parametrize("name", ["a.zarr", "a.nc"])
+def test_a_large_cube_is_known_without_reading_it(tmp_path, monkeypatch, name):
+    path = tmp_path / name
+    chunk = path / "v" / "0" if name == "a.zarr" else path
+    chunk.parent.mkdir(parents=True, exist_ok=True)
+    chunk.write_bytes(b"1234")
+    content = fingerprint_file(path)
+    monkeypatch.setattr(fingerprint, "STATE_BYTES", 3)
+    monkeypatch.setattr(fingerprint, "_feed", None)  # reads
+    state = fingerprint_file(path)
+    assert state != content
+    assert fingerprint_file(path) == state
+    chunk.write_bytes(b"1235")
+    os.utime(chunk, ns=(1, chunk.stat().st_mtime_ns + 1))
+    assert fingerprint_file(path) != state

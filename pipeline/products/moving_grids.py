@@ -1,0 +1,96 @@
+"""The aligned grids of what moves in a period: its own, or those of periods that stand for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.storage.location import Place
+from pipeline.store.aligned_grid import known_people, open_aligned_grid, read_part
+from pipeline.store.stand_ins import mean_where
+
+
+@dataclass(frozen=True)
+class MovingPlaces:
+    """Where the grids of a period are; nowhere if nothing moves.
+
+    Attributes
+    ----------
+    like : tuple of Place
+        Of the period, or of those whose mean stands for it.
+    rest : tuple of Place
+        Of periods that stand for it where a pixel is known in none of these.
+    """
+
+    like: tuple[Place, ...] = ()
+    rest: tuple[Place, ...] = ()
+
+    def open(self) -> MovingGrids | None:
+        """Open the grids; None if nothing moves."""
+        if not self.like:
+            return None
+        like, rest = ([open_aligned_grid(own) for own in each] for each in (self.like, self.rest))
+        return MovingGrids(like, rest)
+
+
+NOWHERE = MovingPlaces()
+
+
+@dataclass(frozen=True)
+class MovingGrids:
+    """Open grids, see :class:`MovingPlaces`; a pixel is known in a period that has all of it."""
+
+    like: Sequence[Any]
+    rest: Sequence[Any] = ()
+
+    @property
+    def has_population(self) -> bool:
+        """Whether people move."""
+        return bool(self.like[0].attrs["has_population"])
+
+    def read(self, rows: slice, cols: slice, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Read what moves at the pixels of a tile, as in the bags (``MeanGroup``).
+
+        Parameters
+        ----------
+        rows, cols : slice
+        wanted : (n_row, n_col) bool array
+            Pixels that are asked for.
+
+        Returns
+        -------
+        covariates : (n_feat, n_pix) array
+            NaN where a pixel is known in no period.
+        people : (n_pix,) float64 array
+            Empty where people do not move.
+        """
+        x, people = self._mean(self.like, rows, cols, wanted)
+        lacking = ~np.isfinite(x).all(axis=0)
+        if self.rest and lacking.any():
+            at = wanted.copy()
+            at[wanted] = lacking
+            x[:, lacking], others = self._mean(self.rest, rows, cols, at)
+            if self.has_population:
+                people[lacking] = others
+        return x, people
+
+    def _mean(
+        self, groups: Sequence[Any], rows: slice, cols: slice, wanted: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        each = [read_part(group, "covariates", slice(None), rows, cols) for group in groups]
+        x = np.stack([own[:, wanted].T for own in each])
+        known, people = np.isfinite(x).all(axis=2), np.zeros((len(groups), 0))
+        if self.has_population:
+            own = [read_part(group, "population", rows, cols)[wanted] for group in groups]
+            people = known_people(np.stack(own))
+            counts = known & (people > 0)
+            known = np.where(counts.any(axis=0), counts, known)
+            people = mean_where(people, known)
+        else:
+            people = people[0]
+        mean = mean_where(np.where(known[:, :, None], x, 0), known)
+        mean[~known.any(axis=0)] = np.nan
+        return mean.T, people
