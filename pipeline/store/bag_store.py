@@ -190,14 +190,9 @@ class BagStore:
             averaged=bool(about["averages"]),
             fingerprint=pixels.fingerprint,
         )
+        place, other, last = pixels.path, tuple(like), tuple(rest)
         reference = StoreReference(
-            pixels.path,
-            cache_mb,
-            period,
-            responses=none,
-            like=tuple(like),
-            ahead=ahead,
-            rest=tuple(rest),
+            place, cache_mb, period, responses=none, like=other, ahead=ahead, rest=last
         )
         return cls.joined(pixels, none, reference)
 
