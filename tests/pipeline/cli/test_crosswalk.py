@@ -62,4 +62,4 @@ def test_a_proposal_is_written_and_followed_only_where_it_is_named(path, capsys)
     walk.to_csv(path.parent / "run.crosswalk.csv")
     assert main(["check", str(path)]) == 0
     assert main(["check", str(path), "--fix"]) == 0
-    assert "nothing to propose" in capsys.readouterr().out
+    assert "Nothing can be mended" in capsys.readouterr().out
