@@ -112,6 +112,10 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.alarms
 	$(BIN)/python -m benchmarks.months
+	$(BIN)/python -m benchmarks.months_cost
+	$(BIN)/python -m benchmarks.censored
+	$(BIN)/python -m benchmarks.points
+	$(BIN)/python -m benchmarks.climate_cube
 	$(BIN)/python -m benchmarks.vietnam
 	$(BIN)/python -m benchmarks.mutate
 	$(BIN)/python -m benchmarks.stale  # ends with an error where a page quotes what was not measured again

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import roots_hermite
 
 from models.backend.arrays import namespace
 from models.likelihoods.area_effect import log_normal_mixture
+from models.likelihoods.hermite import hermite_nodes
 from models.likelihoods.likelihood import Terms
 from models.likelihoods.observation import Observation
 
@@ -69,7 +69,7 @@ def second_order(seen: Observation, c: Any, v: Any) -> Expected:
 def log_normal(seen: Observation, c: Any, v: Any) -> Expected:
     """Do as :func:`second_order`, over the log-normal distribution of that mean and variance."""
     xp = namespace(c)
-    node, weight = (xp.asarray(a)[:, None] for a in roots_hermite(N_NODE))
+    node, weight = (xp.asarray(a)[:, None] for a in hermite_nodes(N_NODE))
     node, weight = np.sqrt(2.0) * node, weight / np.sqrt(np.pi)
     ratio = v / c**2
     log_variance = xp.maximum(xp.log1p(ratio), LEAST_LOG_VARIANCE)
@@ -102,7 +102,7 @@ def marginal(seen: Observation, c: Any, v: Any, linear: Any) -> Expected:
         Mean and variance of the aggregate, and the part of the variance that is linear in ``f``.
     """
     xp = namespace(c)
-    node, weight = (xp.asarray(a)[:, None] for a in roots_hermite(N_NODE))
+    node, weight = (xp.asarray(a)[:, None] for a in hermite_nodes(N_NODE))
     node, weight = np.sqrt(2.0) * node, weight / np.sqrt(np.pi)
     ratio = v / c**2
     total = xp.maximum(xp.log1p(ratio), 2.0 * LEAST_LOG_VARIANCE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -94,7 +94,10 @@ class BagBlock:
 
     def with_margin(self) -> BagBlock:
         """Return the block with a margin, 0 where it has none: other blocks have intervals."""
-        return self if self.margin is not None else replace(self, margin=np.zeros(self.n_bag))
+        if self.margin is not None:
+            return self
+        own = {each.name: getattr(self, each.name) for each in fields(BagBlock)}
+        return BagBlock(**{**own, "margin": np.zeros(self.n_bag)})
 
     @staticmethod
     def join(blocks: Sequence[BagBlock]) -> BagBlock:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import roots_hermite
 
 from models.backend.arrays import namespace
 from models.core.protocol import Summary, override
 from models.likelihoods.constant import OneRate
+from models.likelihoods.hermite import hermite_nodes
 from models.likelihoods.likelihood import (
     TINY,
     Likelihood,
@@ -112,7 +112,7 @@ class AreaEffect(Likelihood):
         t = xp.log(eta) - 0.5 * tau2
         mode, sd = mixture_mode(self.base, y, t, params, bag_data, tau2)
         shape = (N_NODE,) + (1,) * t.ndim
-        node, weight = (xp.asarray(a).reshape(shape) for a in roots_hermite(N_NODE))
+        node, weight = (xp.asarray(a).reshape(shape) for a in hermite_nodes(N_NODE))
         u = mode + np.sqrt(2.0) * sd * node
         at = self.base.terms(y, xp.exp(u), params, bag_data, order=1)
         log_each = at.value - 0.5 * (u - t) ** 2 / tau2 + xp.log(weight) + node**2
@@ -180,7 +180,7 @@ def log_normal_mixture(
     xp = namespace(t)
     mode, sd = mixture_mode(base, y, t, params, bag_data, variance)
     shape = (N_NODE,) + (1,) * t.ndim
-    node, weight = (xp.asarray(a).reshape(shape) for a in roots_hermite(N_NODE))
+    node, weight = (xp.asarray(a).reshape(shape) for a in hermite_nodes(N_NODE))
     u = mode + np.sqrt(2.0) * sd * node
     at = base.terms(y, xp.exp(u), params, bag_data, order=1)
     log_each = at.value - 0.5 * (u - t) ** 2 / variance + xp.log(weight) + node**2

@@ -89,7 +89,10 @@ def local_inputs(config: Config) -> Iterator[Config]:
         with trusting(config.trust), copying(kept):
             yield _with_paths(config, copies) if copies else config
     except InputError as error:
-        raise InputError([_renamed(problem, copies) for problem in error.problems]) from error
+        named = [_renamed(problem, copies) for problem in error.problems]
+        if named == list(error.problems):
+            raise  # as it is: what kind it is decides whether it is tried again
+        raise InputError(named) from error
 
 
 def _with_paths(section: Any, copies: dict[str, str]) -> Any:

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import shapely
 from scipy.spatial import cKDTree
-from scipy.stats import median_abs_deviation
 
 from geo.core.errors import name_first
 from geo.tables.counts import locate_counts
@@ -78,6 +77,8 @@ def beside_neighbours(
     at = np.flatnonzero(known)
     if at.size < N_AREA:
         return None
+    from scipy.stats import median_abs_deviation  # slow to import
+
     value, below = y[at], exposure[at]
     # Half a case more: a count of 0 has a logarithm, and is as far off as it can tell.
     level = np.log((value + 0.5) / below) if counts else value / below

@@ -71,11 +71,9 @@ class StoreReference:
 
     def open(self) -> BagStore:
         """Open the store."""
-        place, period = self.path, self.period
+        place, period, given = self.path, self.period, self.responses
         pixels = PixelStore(place, self.cache_mb, period, self.like, self.ahead, self.rest)
-        responses = self.responses
-        if responses is None:
-            responses = read_pixel_responses(pixels, self.period)
+        responses = read_pixel_responses(pixels, period) if given is None else given
         return BagStore.joined(pixels, responses, self)
 
 
@@ -192,14 +190,9 @@ class BagStore:
             averaged=bool(about["averages"]),
             fingerprint=pixels.fingerprint,
         )
+        place, other, last = pixels.path, tuple(like), tuple(rest)
         reference = StoreReference(
-            pixels.path,
-            cache_mb,
-            period,
-            responses=none,
-            like=tuple(like),
-            ahead=ahead,
-            rest=tuple(rest),
+            place, cache_mb, period, responses=none, like=other, ahead=ahead, rest=last
         )
         return cls.joined(pixels, none, reference)
 

@@ -109,6 +109,33 @@ class TestItems(SourceConformance):
         return source, {"2024-01-15": merged(paths[:3]), "2024-02-15": merged(paths[3:])}
 
 
+class TestSharesOfTiles(SourceConformance):
+    @pytest.fixture
+    def made(self, tmp_path):
+        whole, some = merged(write_tiles(tmp_path)), (WHOLE[0, 0], WHOLE[7, 2] + 20.0)
+        known = np.where(np.isnan(whole), np.nan, np.isin(whole, some))
+        assert np.nansum(known) >= 2
+        return source_of(tmp_path / "tile_*.tif", BandChoice(share=some)), {"": known}
+
+
+def test_a_slope_of_items_goes_over_their_borders(tmp_path):
+    paths = write_tiles(tmp_path)
+    items = items_of(paths, ["2024-01-15T00:00:00+00:00"] * 3, tmp_path)
+    path, slope = (
+        stac_path(str(collection_file(items, tmp_path)), "rain"),
+        BandChoice(terrain="slope"),
+    )
+    with rasterio.open(
+        tmp_path / "whole.tif", "w", driver="GTiff", height=11, width=11, count=1, dtype="float64",
+        crs="EPSG:32629", transform=HERE, nodata=np.nan,
+    ) as file:  # fmt: skip
+        file.write(merged(paths), 1)
+    expected = source_of(tmp_path / "whole.tif", slope).read()
+    assert np.isfinite(expected[5:7, 1:6]).all()  # both sides of a border
+    np.testing.assert_allclose(source_of(path, slope).read(), expected, rtol=1e-4)
+    assert source_of(path, slope).describe().unit == "degrees"
+
+
 def test_only_tiles_that_a_window_meets_are_opened(tmp_path, monkeypatch):
     paths = write_tiles(tmp_path)
     items = items_of(paths, ["2024-01-15T00:00:00+00:00"] * 3, tmp_path)

@@ -13,10 +13,14 @@ from models import Bags, VBAgg
 from models.aggregate.area_evidence import AreaEvidence
 from models.aggregate.posterior import posterior_of
 from models.aggregate.profile_bound import ProfileBound
+from models.core.block import BagBlock
 from models.core.errors import BagsError, ParameterError
+from models.core.thinning import thinned_block
+from models.likelihoods.censored import of_block
 from models.likelihoods.registry import find_likelihood
 from models.likelihoods.scaled import SCALE, Scaled
 from models.likelihoods.sources import several_sources
+from models.training.device import moved
 from models.training.executor import BagsSource
 from tests.models.aggregate.country import widened
 from tests.models.differences import check_gradient, objective
@@ -110,6 +114,32 @@ def test_each_bag_has_the_law_of_its_source_in_any_order():
     )
 
 
+@pytest.mark.parametrize("effect", [False, True])
+def test_suppressed_counts_of_areas_have_their_law_beside_points(effect):
+    areas = find_likelihood("poisson", area_effect=effect)
+    source, margin = np.array([1, 0, 2, 0]), np.array([0.0, 2.0, 0.0, 0.0])
+    y, trials = np.array([1.0, 2.0, 9.0, 4.0]), [5, np.nan, np.nan, np.nan]
+    given = np.zeros((4, 1)), np.arange(5), y
+    bags = Bags(*given, trials=trials, source=source, margin=margin)
+    law, data = of_block(several_sources(areas, OTHERS), bags)
+    eta, params = np.array([[0.4, 3.0, 9.0, 8.0]]), {name: -0.5 for name in law.parameters}
+    at = law.terms(y, eta, params, data, order=3)
+    known, exact = of_block(
+        several_sources(areas, OTHERS), replace(bags.at(np.arange(4)), margin=None)
+    )
+    others = known.terms(y, eta, params, exact, order=3)
+    alone = [known.terms(np.full(4, float(k)), eta, params, exact).value[0, 1] for k in range(5)]
+    assert at.value[0, 1] == pytest.approx(np.logaddexp.reduce(alone), abs=1e-6)
+    for key in ("value", "d1", "d2", "d3"):
+        found, expected = getattr(at, key)[0, [0, 2, 3]], getattr(others, key)[0, [0, 2, 3]]
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    drawn = law.draw(np.tile(eta, (50, 1)), params, data, np.random.default_rng(0))
+    same = known.draw(np.tile(eta, (50, 1)), params, exact, np.random.default_rng(0))
+    np.testing.assert_array_equal(drawn, same)
+    with pytest.raises(BagsError, match="bag 2 of source 2 has a margin; give margins of areas"):
+        Bags(*given, trials=trials, source=source, margin=[0, 0, 1, 0])
+
+
 def _bags(n_area=12, n_point=15, seed=0):
     rng = np.random.default_rng(seed)
     sizes = np.concatenate([rng.integers(4, 9, n_area), rng.integers(1, 5, n_point)])
@@ -130,6 +160,45 @@ def _bags(n_area=12, n_point=15, seed=0):
 
 
 SETTINGS = {"kernel": "linear + matern32(space)", "max_epochs": 40, "seed": 1}
+
+
+def test_bags_keep_their_margins_and_sources_apart():
+    bags = _bags().at(np.arange(27))
+    margin = np.where((bags.source == 0) & (bags.bag % 2 == 0), np.minimum(bags.y, 2.0), 0.0)
+    both = replace(bags, margin=margin)
+    for block in (
+        both.at(np.arange(27)),
+        BagBlock.join([both.select(bags.source == 0), bags.select(bags.source == 1)]),
+        thinned_block(both, 3, np.zeros(2), np.ones(2), 0),
+        moved(both, np.copy),
+    ):
+        np.testing.assert_array_equal(block.margin, margin)
+        np.testing.assert_array_equal(block.source, bags.source)
+
+
+def test_margins_of_nothing_change_no_fit_beside_points():
+    bags = _bags().at(np.arange(27))
+    model = {**SETTINGS, "sources": {"survey": {}}, "integrate": "none", "link": "square"}
+    without = VBAgg(**model).fit(bags)
+    same = VBAgg(**model).fit(replace(bags, margin=np.zeros(bags.n_bag)))
+    for name, value in without.params_.items():
+        np.testing.assert_allclose(same.params_[name], value, rtol=1e-8, atol=1e-10)
+
+
+def test_an_interval_is_no_count_to_the_bound_and_to_the_evidence():
+    bags = _bags().at(np.arange(27))
+    hidden = (bags.source == 0) & (bags.bag < 6)
+    middle = replace(bags, y=np.where(hidden, 4.0, bags.y))
+    interval = replace(middle, margin=np.where(hidden, 4.0, 0.0))
+    model = {**SETTINGS, "sources": {"survey": {}}, "integrate": "none"}
+    fit = VBAgg(**model).fit(interval)
+    given = {**fit.block_params(fit.state_), "slopes": np.array([False])}
+    bounds = [fit.block_stats(given, each, None)[0].bound for each in (middle, interval)]
+    assert bounds[1] > bounds[0] + 1.0  # one count of nine is less probable than all of them
+    names = ("theta", *fit.resolved_likelihood.parameters)
+    at = np.concatenate([fit.state_.params[name] for name in names])
+    found = [AreaEvidence(fit, fit.state_, each).at(at).value for each in (middle, interval)]
+    assert found[1] > found[0] + 1.0
 
 
 def test_a_model_without_sources_is_what_it_was_bit_for_bit():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import geopandas as gpd
 import numpy as np
+import pystac
 import pytest
 import rasterio
 import shapely
@@ -138,6 +140,17 @@ def test_names_of_classes_come_from_the_raster(derived: Files, classes: Any, nam
             {"path": "land.tif", "classes": {f"c{k}": k for k in range(21)}},
             "21 classes, each .*; give 20 at most",
         ),
+        (
+            {"path": "land.tif", "classes": {"a": 1}, "aggregate": "mean", "time": "2024"},
+            "aggregate: given with classes; remove it, and choose a step with `time`",
+        ),
+        ({"stac": {"path": "s.json"}, "classes": "all"}, "stac is no local file.*write them out"),
+        ({"path": "l*d.tif", "classes": ["Forst"]}, "no class named 'Forst'; did you mean forest"),
+        ({"stac": {"path": "s.json"}, "slope": "a.tif"}, "stac: given with a slope; write slope: "),
+        (
+            {"slope": "height.tif", "anomaly": {"from": 1991, "to": 2020}},
+            "anomaly: given with a slope; remove it",
+        ),
         ({"path": "land.tif", "classes": {"a": "x"}}, "give the number of the class"),
         ({"path": "land.tif", "classes": {"a": 1}, "resampling": "mode"}, "given with classes"),
         ({"distance": "roads.gpkg", "band": 2}, "band: given with a distance; remove it"),
@@ -190,6 +203,32 @@ def test_a_layer_that_cannot_be_read_is_one_line(derived: Files) -> None:
     (problem,) = check_inputs(config).problems
     assert problem.place.startswith("covariates.to_roads (")
     assert "has no layer 'rods'" in problem.found
+
+
+def test_tiles_and_items_are_as_the_raster(derived: Files) -> None:
+    item = pystac.Item("i", None, None, datetime(2024, 1, 1), {})
+    item.add_asset("map", pystac.Asset("land.tif", media_type=pystac.MediaType.COG))
+    item.add_asset("dem", pystac.Asset("height.tif", media_type=pystac.MediaType.COG))
+    item.save_object(dest_href=str(derived.directory / "i.json"), include_self_link=False)
+    several = {
+        "one": {"path": "land.tif", "classes": "all"},
+        "tiles": {"path": "lan[d].tif", "classes": "all"},
+        "items": {"stac": {"path": "i.json", "asset": "map"}, "classes": {"forest": 1}},
+        "slope": {"slope": "height.tif"},
+        "steep": {"slope": "STAC:i.json:dem"},
+    }
+    path = written(derived, **several)
+    assert main(["check", str(path), "--quiet"]) == 0
+    assert main(["ingest", str(path), "--quiet"]) == 0
+    found = xr.open_zarr(derived.directory / "out" / "work" / "grid.zarr").covariates
+    one, other = (
+        [found.sel(covariate=name).to_numpy() for name in names]
+        for names in (
+            ("one_forest", "one_forest", "slope"),
+            ("tiles_forest", "items_forest", "steep"),
+        )
+    )
+    np.testing.assert_array_equal(one, other)
 
 
 def test_those_that_move_are_of_each_period(tmp_path: Path) -> None:

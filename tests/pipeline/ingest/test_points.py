@@ -16,6 +16,7 @@ from pyproj import Transformer
 from geo.core.errors import InputError
 from geo.grids.displacement import candidates
 from geo.sources.raster import RasterSource
+from models.core.block import BagBlock
 from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
@@ -110,6 +111,22 @@ def test_held_out_areas_take_their_clusters_with_them(files: Any) -> None:
     assert np.isnan(alone.trials[alone.source == 0]).all()
     mean, sd = areas.scaling()
     np.testing.assert_array_equal([alone.x_mean, alone.x_sd], [mean, sd])
+
+
+def test_blocks_of_points_have_margins_where_areas_are_suppressed(files: Any) -> None:
+    clusters(files)
+    files.options = {"points": [POINTS]}
+    path = files.directory / "cases.csv"
+    table = pd.read_csv(path, dtype=str)
+    table.loc[[1, 4], "cases"] = "<5"
+    table.to_csv(path, index=False)
+    areas, points = ingested(files)
+    source = BesideSource.of(areas, points, None)
+    whole = BagBlock.join([source.read(k) for k in np.flatnonzero(source.block_bags)])
+    at = [areas.ids[k] for k in whole.bag[whole.margin > 0]]
+    assert sorted(at) == sorted(table.loc[[1, 4], table.columns[0]])
+    assert (whole.source[whole.margin > 0] == 0).all()
+    assert set(whole.y[whole.margin > 0]) == {2.0}
 
 
 def written(files: Any, **options: Any) -> Path:
