@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,13 +11,9 @@ import pytest
 import rasterio
 
 from tests.small_months import AREAS
+from tests.typed_pages import ROOT, page, typed_blocks, typist
 
-ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs/months-walk.md").read_text(encoding="utf-8")
-
-
-def typed_blocks(text: str) -> list[str]:
-    return re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+TEXT = page("months-walk.md")
 
 
 def _period(path: Path) -> str:
@@ -29,43 +22,21 @@ def _period(path: Path) -> str:
 
 
 @pytest.fixture
-def typed(tmp_path: Path) -> Callable[[str], str]:
+def typed(tmp_path: Path) -> Callable[..., str]:
     """Type a block in the folder ``work``; return what it says."""
-    programs, work = tmp_path / "bin", tmp_path / "work"
-    programs.mkdir()
-    work.mkdir()
-    command = programs / "disagg"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.small_months "$@"\n')
-    command.chmod(0o755)
-    environ = {
-        **os.environ,
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "HOME": str(tmp_path),
-        "OMP_NUM_THREADS": "1",
-    }
-
-    def type_block(block: str) -> str:
-        done = subprocess.run(
-            ["sh", "-eu", "-c", block], cwd=work, env=environ, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-        return done.stdout + done.stderr
-
-    return type_block
+    return typist(tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_the_month_of_a_data_manager(tmp_path: Path, typed: Callable[[str], str]) -> None:
-    page = (ROOT / "docs/data-manager.md").read_text(encoding="utf-8")
-    first, july, change, second, late, back = map(typed, typed_blocks(page))
+    text = page("data-manager.md")
+    first, july, change, second, late, back = map(typed, typed_blocks(text))
 
     out = tmp_path / "work/monthly/out"
     assert "v0001" in first
     assert "update: 2023-07 taken in" in july
-    assert "July" in page
+    assert "July" in text
     changed = pd.read_csv(tmp_path / "work/change/change.csv")
     assert len(changed) == AREAS
     assert "rose" in change or "no" in set(changed["changed"])

@@ -110,5 +110,5 @@ def write_crosswalk(path: Path, lines: Sequence[dict[str, object]]) -> None:
         with path.open("x", encoding="utf-8-sig", newline="") as file:
             pd.DataFrame(lines).to_csv(file, index=False)
     except FileExistsError:
-        remedy = "remove it, or name it as counts.crosswalk"
+        remedy = "move it away, or name it as counts.crosswalk"
         raise InputError(Problem(str(path), "is there already", remedy)) from None

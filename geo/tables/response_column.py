@@ -255,8 +255,9 @@ def _check_match(
     if len(sums) == len(extra):
         problems.append(Problem(name, f"{found}: a total of other rows", "remove the row"))
         return
-    if given_by.spelling.crosswalk is None:
-        remedy += ", or let `disagg check --fix` propose a crosswalk of names"
+    walk = given_by.spelling.crosswalk
+    remedy += ", or let `disagg check --fix` propose "
+    remedy += "a crosswalk of names" if walk is None else f"lines for {Path(walk).name}"
     proposed = pairing(given, known, id_column, table, areas, f"{noun}s")
     remedy = f"{proposed}, or {remedy}" if proposed else remedy
     problems.append(Problem(name, found, remedy))

@@ -239,8 +239,9 @@ def _check_widths(
             if number > skip and (any(row[n_name:]) if filled else len(row) > n_name):
                 found = f"row {number} has {len(row)} cells, but row {skip + 1} names {n_name} "
                 found += "column(s)"
-                remedy = "leave a title above the names out (skip_rows: the number of rows above "
-                remedy += "them), name every column, and put quotes around "
+                above = number - 1 if n_name == 1 else "the number of rows above them"
+                remedy = f"leave a title above the names out (skip_rows: {above}), "
+                remedy += "name every column, and put quotes around "
                 remedy += f"cells with {separator!r} in them"
                 raise InputError(Problem(str(path), found, remedy))
 

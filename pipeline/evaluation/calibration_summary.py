@@ -94,7 +94,7 @@ def data_cautions(n_area: int, typical: float | None) -> list[str]:
         Count of a typical area; None where responses are no counts.
     """
     said = []
-    if n_area < FEW_AREAS:
+    if 0 < n_area < FEW_AREAS:  # of none, the table tells
         said.append(
             f"{n_area} areas say little of the kernel and of the slopes: with fewer than "
             f"{FEW_AREAS} intervals may be too short, whatever the simulations say ({WHERE})"

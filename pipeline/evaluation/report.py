@@ -82,7 +82,7 @@ def _calibration(report: dict[str, Any]) -> list[Any]:
 def _suppressed(report: dict[str, Any]) -> str:
     """Say how many counts are suppressed; empty where none is."""
     n = report["in_sample"].get("n_suppressed", 0)
-    return f" ({n:,} counts suppressed: in log densities and coverage, in no error)" if n else ""
+    return f" ({n:,} suppressed: in log densities and coverage, in no error)" if n else ""
 
 
 def area_table(report: dict[str, Any]) -> Table:

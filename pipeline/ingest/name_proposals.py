@@ -11,7 +11,7 @@ from geo.core.columns import AREA_ID, attribute_columns, folded, id_text, paired
 from geo.core.errors import InputError, Problem
 from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
-from geo.tables.crosswalk import read_crosswalk, write_crosswalk
+from geo.tables.crosswalk import AREA, NAME, read_crosswalk, write_crosswalk
 from geo.tables.name_matching import Area, bare, parent_column, propose
 from geo.tables.registry import read_table
 from pipeline.config.schema import Config
@@ -66,20 +66,41 @@ def propose_names(config: Config, path: Path) -> str | None:
         return None
     above = pd.Series("", index=names.index) if parents is None else parents.fillna("")
     wanted = sorted(set(zip(names[absent], above[absent], strict=True)))
-    lines = propose(wanted, _free(areas, known - set(ids), wanted, config.areas.name))
+    by = None if config.counts is None else config.counts.period
+    period = None if by is None or by not in table else table[by]
+    free = known - _taken(ids, absent, period)
+    # Those that the crosswalk has, too: they tell which column of the areas has names.
+    given = {pair for pair in zip(names, above, strict=True) if pair[0] and pair[0] not in known}
+    lines = propose(wanted, _free(areas, free, given, config.areas.name))
     if parents is None:
         lines = [{name: line[name] for name in line if name != "parent"} for line in lines]
-    file = path.parent / f"{path.stem}.crosswalk.csv"
+    n, n_new = sum(bool(line["area_id"]) for line in lines), len(lines)
+    walk = path.parent / f"{path.stem}.crosswalk.csv"
+    file, then = walk, f"set {key}.crosswalk: {walk.name}"
+    if spec.crosswalk is not None:
+        # Lines of names without an area are proposed anew.
+        old, _ = read_table(spec.crosswalk, f"{key}.crosswalk")
+        stays = id_text(old[AREA]).notna() | ~id_text(old[NAME]).isin(names[absent])
+        lines = [*old[stays.to_numpy()].to_dict("records"), *lines]
+        file = walk.with_suffix(".new.csv")
+        then = f"put it in place of {Path(spec.crosswalk).name}, whose lines it keeps"
     write_crosswalk(file, lines)
-    n = sum(bool(line["area_id"]) for line in lines)
     return (
-        f"{len(lines):,} names in column {column!r} match no area; {file} proposes one for "
-        f"{n:,} of them. Read it, correct it, then set {key}.crosswalk: {file.name}"
+        f"{n_new:,} names in column {column!r} match no area; {file} proposes one for "
+        f"{n:,} of them. Read it, correct it, then {then}"
     )
 
 
+def _taken(ids: pd.Series, absent: pd.Series, period: pd.Series | None) -> set[str]:
+    """Return the ids that have a row in every period in which a name is absent."""
+    if period is None:
+        return set(ids)
+    rows = ids[period.isin(period[absent])].groupby(period).agg(set)
+    return set.intersection(*rows)
+
+
 def _free(
-    areas: gpd.GeoDataFrame, free: set[str], wanted: list[tuple[str, str]], name: str | None
+    areas: gpd.GeoDataFrame, free: set[str], wanted: set[tuple[str, str]], name: str | None
 ) -> list[Area]:
     """Return the areas without a row, by the column that has most of the names."""
     columns = {each: id_text(areas[each]) for each in attribute_columns(areas)}

@@ -275,13 +275,13 @@ def profile_periods(
     if spec is not None and (spec.tested is not None or spec.weight is not None):
         exposure = None  # of each period its own
     return tuple(
-        profile_counts(y, exposure, config.output.rate_per, period, suppressed=hidden)
+        profile_counts(y, exposure, config.output.rate_per, period, suppressed=int(hidden.sum()))
         for period, (y, hidden) in counts_of_periods(config, ids).items()
     )
 
 
-def counts_of_periods(config: Config, ids: np.ndarray) -> dict[str, tuple[pd.Series, int]]:
-    """Return the counts of each period by area, and how many are suppressed; the earliest first.
+def counts_of_periods(config: Config, ids: np.ndarray) -> dict[str, tuple[pd.Series, pd.Series]]:
+    """Return the counts of each period by area, and which are suppressed; the earliest first.
 
     Counts are NaN where missing or suppressed.
 
@@ -306,9 +306,9 @@ def counts_of_periods(config: Config, ids: np.ndarray) -> dict[str, tuple[pd.Ser
         numbers = [spelling.number_or_nan(value) for value in table[spec.value]]
         y = pd.Series(numbers, index=texts.to_numpy(), dtype=np.float64)
         once = y.index.notna() & ~y.index.duplicated()
-        own = table[spec.value][once & texts.isin(set(ids)).to_numpy()]
-        hidden = sum(spec.suppression.interval(value) is not None for value in own)
-        found[period] = y[once].reindex(ids), hidden
+        hidden = [spec.suppression.interval(value) is not None for value in table[spec.value]]
+        marked = pd.Series(hidden, index=y.index, dtype=bool)
+        found[period] = y[once].reindex(ids), marked[once].reindex(ids, fill_value=False)
     return {period: found[period] for period in sorted(found, key=natural_key)}
 
 

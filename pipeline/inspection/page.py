@@ -177,7 +177,8 @@ def _areas(config: Config, seen: Seen, content: dict[str, Any]) -> list[Drawn]:
     if words.classes:
         rates, label = table["value"].to_numpy(np.float64), "label (1 is positive)"
     shown = table.reindex(table["spreads"].abs().sort_values(ascending=False, kind="stable").index)
-    named = {"id": "area", "name": "name", "value": words.total, "people": "people"}
+    named = {"id": "area", "name": "name", "value": words.total, "suppressed": "suppressed"}
+    named |= {"people": "people"}
     named |= {"exposure": words.exposure} if words.exposure != "people" else {}
     if words.exposure == "people":  # of a column, where no raster has them
         shown["people"] = shown["exposure"]
@@ -233,24 +234,29 @@ def _periods(config: Config, seen: Seen, content: dict[str, Any]) -> list[Drawn]
     if seen.periods.shape[1] == 0:
         return []
     words = config.response_kind
-    counts = seen.periods.reset_index(drop=True)
+    counts, hidden = (each.reset_index(drop=True) for each in (seen.periods, seen.hidden))
     content["periods"] = sheet(
-        period_table(counts, words.total), "the table of counts", "Periods",
-        "Areas with a value, without one, and with zero.",
+        period_table(counts, hidden, words.total), "the table of counts", "Periods",
+        "Areas with a value, with a suppressed one, without one, and with zero.",
     )  # fmt: skip
-    drawn = draw_periods(counts, seen.areas["name"].to_numpy(), words.totals)
+    drawn = draw_periods(counts, hidden, seen.areas["name"].to_numpy(), words.totals)
     return [] if drawn is None else [drawn]
 
 
-def period_table(counts: pd.DataFrame, total: str) -> pd.DataFrame:
-    """Return the total of each period, and how many areas have a value, none, and zero."""
+def period_table(counts: pd.DataFrame, hidden: pd.DataFrame, total: str) -> pd.DataFrame:
+    """Return the total of each period, and how many areas have a value, none, and zero.
+
+    Suppressed counts (`hidden`) are in a column of their own, if there are any.
+    """
     known = counts.notna()
+    suppressed = {"suppressed": hidden.sum().to_numpy()} if hidden.to_numpy().any() else {}
     return pd.DataFrame(
         {
             "period": counts.columns.astype(str),
             total: counts.sum(min_count=1).to_numpy(),
             "areas": known.sum().to_numpy(),
-            "missing": (~known).sum().to_numpy(),
+            **suppressed,
+            "missing": (~known & ~hidden).sum().to_numpy(),
             "zero": (counts == 0).sum().to_numpy(),
         }
     )

@@ -31,7 +31,8 @@ N_BIN = 40
 N_NAMED = 45  # areas whose names the strip has
 N_STRIP = 1200  # areas of the strip
 N_NUMBERS = 14  # covariates beside each other whose correlations are written
-NONE, ZERO = "#d9dce2", "#f0d9a8"  # colours of a count that is missing, and of 0
+# Colours of a count that is missing, of 0, and of a suppressed one.
+NONE, ZERO, HIDDEN = "#d9dce2", "#f0d9a8", "#e08b4f"
 
 
 def draw_layers(seen: Seen, labels: dict[str, str]) -> list[Drawn]:
@@ -242,21 +243,26 @@ def draw_people_and_counts(
     return Drawn("people", "People and counts", alt, figure)
 
 
-def draw_periods(periods: pd.DataFrame, names: np.ndarray, total: str) -> Drawn | None:
+def draw_periods(
+    periods: pd.DataFrame, hidden: pd.DataFrame, names: np.ndarray, total: str
+) -> Drawn | None:
     """Draw the total of each period, and each area in each period: missing, zero or a value.
 
     Parameters
     ----------
     periods : (n_area, n_period) DataFrame
-        NaN where missing.
+        NaN where missing or suppressed.
+    hidden : (n_area, n_period) DataFrame
+        Where suppressed.
     names : (n_area,) array of str
     total : str
         What is counted.
     """
     if periods.shape[1] < 2:
         return None
-    table = periods.to_numpy(np.float64)
-    order = np.argsort(-np.isnan(table).sum(axis=1), kind="stable")[:N_STRIP]
+    table, marked = periods.to_numpy(np.float64), hidden.to_numpy(bool)
+    lacks = np.isnan(table) & ~marked
+    order = np.argsort(-lacks.sum(axis=1), kind="stable")[:N_STRIP]
     strip, titles = table[order], names[order]
     named = len(strip) <= N_NAMED
     tall = 0.17 * len(strip) if named else float(np.clip(0.012 * len(strip), 3.5, 8.0))
@@ -268,7 +274,7 @@ def draw_periods(periods: pd.DataFrame, names: np.ndarray, total: str) -> Drawn 
     lower = figure.add_axes((left, 0.55 / whole, 0.96 - left, tall / whole), sharex=upper)
     at = np.arange(table.shape[1])
     sums = np.nansum(table, axis=0)
-    counted = (~np.isnan(table)).any(axis=0)
+    counted = (~lacks).any(axis=0)
     upper.bar(at[counted], sums[counted], color=BLUE, width=0.85)
     for each in at[~counted]:
         upper.axvspan(each - 0.5, each + 0.5, color=NONE, lw=0)
@@ -276,14 +282,15 @@ def draw_periods(periods: pd.DataFrame, names: np.ndarray, total: str) -> Drawn 
     _quiet(upper)
     upper.tick_params(labelbottom=False)
     positive = np.where(strip > 0, strip, np.nan)
-    kind = np.where(np.isnan(strip), 0.0, np.where(strip <= 0, 1.0, np.nan))
+    kind = np.where(lacks[order], 0.0, np.where(strip <= 0, 1.0, np.nan))
+    kind[marked[order]] = 2.0
     lower.set_facecolor("white")
     if np.isfinite(positive).any():
         low, high = np.nanmin(positive), np.nanmax(positive)
         norm = LogNorm(low * 0.4, max(high, low * 1.01))  # the lowest is no white
         lower.imshow(positive, cmap="YlGnBu", norm=norm, aspect="auto", interpolation="nearest")
     lower.imshow(
-        kind, cmap=ListedColormap([NONE, ZERO]), vmin=0, vmax=1, aspect="auto",
+        kind, cmap=ListedColormap([NONE, ZERO, HIDDEN]), vmin=0, vmax=2, aspect="auto",
         interpolation="nearest",
     )  # fmt: skip
     which = "Each area" if len(strip) == len(table) else f"{len(strip):,} of {len(table):,} areas"
@@ -293,21 +300,22 @@ def draw_periods(periods: pd.DataFrame, names: np.ndarray, total: str) -> Drawn 
     lower.set_xticks(shown, [str(periods.columns[k]) for k in shown])
     lower.tick_params(labelsize=8, length=2, color=MUTED, labelcolor=INK)
     lower.spines[:].set_visible(False)
+    kinds = [(NONE, "missing"), (ZERO, "zero"), *([(HIDDEN, "suppressed")] if marked.any() else [])]
     handles = [
-        Patch(facecolor=NONE, edgecolor=MUTED, linewidth=0.4, label="missing"),
-        Patch(facecolor=ZERO, edgecolor=MUTED, linewidth=0.4, label="zero"),
+        *(Patch(facecolor=c, edgecolor=MUTED, linewidth=0.4, label=name) for c, name in kinds),
         Patch(facecolor="#a8ddb5", label="few"),
         Patch(facecolor="#0b2c6f", label="many"),
     ]
     lower.legend(
-        handles=handles, ncols=4, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False,
-        fontsize=8.5, labelcolor=INK, handlelength=1.2, borderaxespad=0.1,
+        handles=handles, ncols=len(handles), loc="lower right", bbox_to_anchor=(1.0, 1.0),
+        frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.2, borderaxespad=0.1,
     )  # fmt: skip
-    missing = int(np.isnan(table).sum())
+    missing = int(lacks.sum())
+    orange = f", {int(marked.sum()):,} are suppressed (orange)" if marked.any() else ""
     alt = (
         f"Bars of the total by period; below, a strip with a row an area and a column a period: "
-        f"{missing:,} of {table.size:,} are missing (grey), zeros are yellow, values green to "
-        "blue. The table of periods has the numbers."
+        f"{missing:,} of {table.size:,} are missing (grey){orange}, zeros are yellow, values green "
+        "to blue. The table of periods has the numbers."
     )
     return Drawn("periods", "Counts over time", alt, figure)
 

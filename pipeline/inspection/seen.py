@@ -16,6 +16,7 @@ import pandas as pd
 import zarr
 
 from geo.core.columns import AREA_ID
+from geo.core.suppressed import interval_text
 from geo.grids.grid import Bounds, Grid, Tile
 from geo.grids.membership import Membership
 from geo.grids.reproject import reproject
@@ -76,11 +77,14 @@ class Seen:
     shapes : GeoSeries or None
         Areas in the CRS of the grid, the index of `areas`.
     areas : DataFrame
-        ``id``, ``name``, ``value``, ``people``, ``exposure`` of each area.
+        ``id``, ``name``, ``value``, ``suppressed``, ``people``, ``exposure`` of each area. Without
+        a value, a suppressed count has the text of its interval.
     beside : Beside or None
         Rates of areas beside those around.
     periods : DataFrame
-        Counts, (n_area, n_period), NaN where missing; columns are periods by time.
+        Counts, (n_area, n_period), NaN where missing or suppressed; columns are periods by time.
+    hidden : DataFrame
+        Which counts are suppressed, as `periods`.
     files : dict of list of str
         Of :func:`pipeline.ingest.period_files.period_states`.
     """
@@ -91,6 +95,7 @@ class Seen:
     areas: pd.DataFrame = field(default_factory=pd.DataFrame)
     beside: Beside | None = None
     periods: pd.DataFrame = field(default_factory=pd.DataFrame)
+    hidden: pd.DataFrame = field(default_factory=pd.DataFrame)
     files: dict[str, list[str]] = field(default_factory=dict)
 
     def look(
@@ -114,12 +119,13 @@ class Seen:
             {
                 "id": ids,
                 "name": ids if names is None else np.where(names == "", ids, names),
-                "value": np.nan if inputs.counts is None else inputs.counts.to_numpy(np.float64),
+                "value": np.asarray(inputs.responses.known, np.float64),
+                "suppressed": _intervals(inputs),
                 "people": np.nan if examined.people is None else examined.people,
                 "exposure": np.nan if examined.exposure is None else examined.exposure,
             }
         ).reset_index(drop=True)
-        self.periods = periods_of(config, self.areas["id"].to_numpy())
+        self.periods, self.hidden = periods_of(config, self.areas["id"].to_numpy())
         if not inputs.located or grid is None:
             return
         usable = areas.reset_index(drop=True)[measurable(areas)]
@@ -134,16 +140,33 @@ class Seen:
             )
 
 
-def periods_of(config: Config, ids: np.ndarray) -> pd.DataFrame:
-    """Return the counts of every period, (n_area, n_period); of a series, also of those without."""
-    table = pd.DataFrame(
-        {period: y for period, (y, _) in counts_of_periods(config, ids).items()}, index=ids
+def _intervals(inputs: Inputs) -> list[str | None] | None:
+    """Return the interval of each suppressed count as text, None for other areas."""
+    y, margins = inputs.counts, inputs.margins
+    if y is None or margins is None:
+        return None
+    return [
+        interval_text(count - margin, count + margin) if margin > 0 and count == count else None
+        for count, margin in zip(y, margins, strict=True)
+    ]
+
+
+def periods_of(config: Config, ids: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the counts of every period, and which are suppressed; two (n_area, n_period) tables.
+
+    Those of a series have its periods without counts, too.
+    """
+    found, series = counts_of_periods(config, ids), config.series
+    counts, hidden = (
+        pd.DataFrame({period: each[k] for period, each in found.items()}, index=ids) for k in (0, 1)
     )
-    series = config.series
     if series is None:
-        return table
-    found = table.reindex(columns=[series.text(label) for label in series.periods])
-    return found.set_axis(list(series.periods), axis=1)
+        return counts, hidden
+    texts, labels = [series.text(label) for label in series.periods], list(series.periods)
+    return (
+        counts.reindex(columns=texts).set_axis(labels, axis=1),
+        hidden.reindex(columns=texts, fill_value=False).set_axis(labels, axis=1),
+    )
 
 
 def copies_of(

@@ -155,7 +155,7 @@ def observed_text(total: Mapping[str, Any]) -> str:
     least = f"{total['observed']:,.0f}"
     if not total.get("suppressed"):
         return least
-    return f"{least} to {total['observed_most']:,.0f} ({total['suppressed']:,} counts suppressed)"
+    return f"{least} to {total['observed_most']:,.0f} ({total['suppressed']:,} suppressed)"
 
 
 def _reason(model: Any) -> str:

@@ -180,7 +180,7 @@ def _subtitle(found: Found) -> str:
         own = found.areas.loc[fitted]
         text += f" ({number(float(own['observed'].sum()))} {words.total}"
         hidden = int(is_suppressed(own).sum())
-        text += f" and {hidden:,} suppressed counts)" if hidden else ")"
+        text += f" and {hidden:,} suppressed)" if hidden else ")"
     n_other = int((~fitted).sum())
     return text + (f"; {n_other:,} more areas are predicted" if n_other else "") + "."
 

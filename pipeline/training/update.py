@@ -124,6 +124,10 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
                 f"update: {label}: {row['covered']} of {row['n_areas']} new counts are inside the "
                 f"{100 * config.output.interval:g} % interval that was foreseen"
             )
+        elif "corrected" in row:
+            same = before["series"]["responses"][label] == now["responses"][label]
+            what = "layers" if same else "counts"
+            progress.log(f"update: {label} had been taken in before: its {what} have changed")
     if why:
         progress.log(f"update: warning: {why}; fit again: `disagg run CONFIG --force`")
     return {**summary, "updated": told, "refit": why}

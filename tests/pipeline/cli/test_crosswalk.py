@@ -63,3 +63,30 @@ def test_a_proposal_is_written_and_followed_only_where_it_is_named(path, capsys)
     assert main(["check", str(path)]) == 0
     assert main(["check", str(path), "--fix"]) == 0
     assert "Nothing can be mended" in capsys.readouterr().out
+
+
+def test_a_later_month_with_a_new_spelling_is_proposed_beside_the_lines_that_are_there(
+    path, capsys
+):
+    text = yaml.safe_load(path.read_text(encoding="utf-8"))
+    text["counts"] |= {"path": "cases.csv", "period": "month", "crosswalk": "mine.csv"}
+    path.write_text(yaml.safe_dump(text), encoding="utf-8")
+    ids = [f"M{k:02d}" for k in range(len(CALLED))]
+    own = {"area_id": ids, "name": list(CALLED.values()), "seen": "by hand"}
+    pd.DataFrame(own).to_csv(path.parent / "mine.csv", index=False)
+    late = ["Kérann" if name == "KERAN" else name for name in CALLED.values()]
+    rows = [(name, month, 5) for month, names in (("2024-01", CALLED.values()), ("2024-02", late))
+            for name in names]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["district", "month", "cases"])
+    table.to_csv(path.parent / "cases.csv", index=False)
+    assert main(["check", str(path), "--fix"]) == 2
+    printed = capsys.readouterr()
+    assert "propose lines for mine.csv" in printed.err
+    assert "in place of mine.csv" in printed.out
+    new = pd.read_csv(path.parent / "run.crosswalk.new.csv", dtype=str)
+    assert new["name"].tolist() == [*CALLED.values(), "Kérann"]
+    # The area has a row in January, under its other name, and none in February.
+    assert new["area_id"].tolist() == [*ids, "M00"]
+    assert new["seen"].eq("by hand").sum() == len(CALLED)
+    (path.parent / "run.crosswalk.new.csv").replace(path.parent / "mine.csv")
+    assert main(["check", str(path)]) == 0

@@ -15,6 +15,7 @@ from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.inspection.page import area_table, correlations_of, file_lines, period_table
+from pipeline.inspection.pictures import draw_periods
 from pipeline.inspection.seen import N_SAMPLE, Copies, Seen, copies_of
 from tests.pipeline.series_inputs import MONTHS, area_of_pixel, people, write_inputs, write_raster
 
@@ -99,7 +100,7 @@ def test_the_area_that_stands_apart_is_found(months: Path) -> None:
 def test_periods_are_those_of_the_table(months: Path) -> None:
     config, seen = load_config(months), _seen(months)
     cases = pd.read_csv(months.parent / "cases.csv")
-    found = period_table(seen.periods, "cases").set_index("period")
+    found = period_table(seen.periods, seen.hidden, "cases").set_index("period")
     assert list(found.index) == list(MONTHS)
     for month in MONTHS:
         own = cases.loc[cases["month"] == month, "cases"]
@@ -113,6 +114,28 @@ def test_periods_are_those_of_the_table(months: Path) -> None:
         "covariates.rain: a file of every period; none of the forecasts 2024-07: "
         "other years stand in."
     )
+
+
+def test_suppressed_counts_are_neither_missing_nor_a_number(months: Path) -> None:
+    table = pd.read_csv(months.parent / "cases.csv", dtype={"cases": str})
+    hidden = (table["month"] == MONTHS[-1]) & table["id"].isin(["A01", "A02"])
+    table.loc[hidden, "cases"] = "<5"
+    table.to_csv(months.parent / "hidden.csv", index=False)
+    config_path = months.with_name("hidden.yaml")
+    config_path.write_text(months.read_text().replace("cases.csv", "hidden.csv"))
+    config, seen, before = load_config(config_path), _seen(config_path), _seen(months)
+    row = period_table(seen.periods, seen.hidden, "cases").set_index("period").loc[MONTHS[-1]]
+    own = before.periods[MONTHS[-1]]
+    assert row["suppressed"] == 2
+    assert row["missing"] == own.isna().sum()
+    assert row["cases"] == own.drop(["A01", "A02"]).sum()
+    areas = area_table(config, seen).set_index("id")
+    assert areas.loc["A01", "suppressed"] == "<5"
+    assert np.isnan(areas.loc["A01", "value"])
+    assert areas["suppressed"].notna().sum() == 2
+    drawn = draw_periods(seen.periods, seen.hidden, seen.areas["name"].to_numpy(), "cases")
+    assert drawn is not None
+    assert "2 are suppressed (orange)" in drawn.alt
 
 
 def test_the_page_needs_nothing_else(months: Path, tmp_path: Path) -> None:
