@@ -116,7 +116,7 @@ def test_everything_appears_and_nothing_of_older_runs_stays(predicted):
     levels = {"targeting.csv"}
     levels |= {f"targeting_rank{end}" for end in (".tif", ".qml", ".sld")}
     levels |= {f"levels_{n}.{end}" for n in ("training", "country") for end in ("csv", "parquet")}
-    assert names == wanted | levels | {"areas.gpkg", "areas.csv", "work"}
+    assert names == wanted | levels | {"areas.gpkg", "areas.csv", "areas_draws.parquet", "work"}
     assert set(summary["files"]) == names - {"work"}
     assert summary["n_areas"] == 12
 

@@ -41,7 +41,8 @@ def _assert_shown(layer: Any, at: np.ndarray, values: np.ndarray) -> None:
     around = np.pad(shown, 1, mode="edge")
     assert (values >= around[at[known]] * 0.995).all()
     assert (values <= around[at[known] + 2] * 1.005).all()
-    assert np.unique(at[known]).size > 2
+    nearest = np.abs(shown - values[:, None]).argmin(axis=1)
+    assert np.unique(at[known]).size >= np.unique(nearest).size - 2  # as many colours, but the ends
 
 
 def test_layers_are_those_of_most_periods_first(layers: dict[str, Any]) -> None:
