@@ -6,6 +6,7 @@ An area may have none: it has no row, or a cell that is empty or one of
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import geopandas as gpd
@@ -18,6 +19,8 @@ from geo.core.spelling import USUAL, Spelling
 from geo.core.suppressed import Suppression
 from geo.tables.response_column import ResponseColumn, read_column
 
+#: At the end of a finding, a cell that may be a withheld count: <5.5, *, ...
+_MARK = re.compile(r"'(?:[<>≤].*|[^\w.,]+)'\)$")
 LARGEST = 1e15  # of a count or value: above, numbers are no longer told apart by one
 
 
@@ -242,6 +245,10 @@ def _numbers(
         values[place] = number
     plain = "write plain numbers such as 1234.5, without separators, or leave the cell empty"
     asked = spelling.ask(texts, key)
+    if suppression is not None and any(map(_MARK.search, text)):
+        plain += (
+            f", or, if a small count is withheld, write <5 or explain the mark: {key}.suppressed"
+        )
     for which, what, remedy in (
         (text, "is not a number", f"{asked}, or {plain}" if asked else plain),
         (

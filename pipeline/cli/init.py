@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipeline.inspection.guess import Ask
 
 NAME = "disagg.yaml"
+QUESTIONS = ("areas", "areas.id", "counts", "counts.value", "counts.tested", "population")
 
 
 def init(
@@ -92,6 +93,10 @@ def _answers(given: Sequence[str]) -> dict[str, str]:
     if wrong:
         remedy = "write it as KEY=VALUE, such as population=pop.tif"
         raise InputError(Problem(f"--answer {wrong[0]}", "has no =", remedy))
+    unknown = [each for each in given if each.partition("=")[0].strip() not in QUESTIONS]
+    if unknown:
+        remedy = f"the questions are {', '.join(QUESTIONS)}"
+        raise InputError(Problem(f"--answer {unknown[0]}", "answers no question", remedy))
     return {key.strip(): value.strip() for key, _, value in (each.partition("=") for each in given)}
 
 

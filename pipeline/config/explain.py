@@ -15,7 +15,8 @@ from pipeline.config.document import Document, Key, dotted
 from pipeline.config.schema import Config
 from pipeline.config.suggestions import near, suggest_value
 
-_MEMBERS = {"FoldsFile", "constrained-int", "literal['auto']"}
+_MEMBERS = {"FoldsFile", "constrained-int"}
+_TYPES = ("literal[", "function-")  # members of unions without a name of their own
 
 
 def in_data(data: Any, loc: tuple[int | str, ...]) -> Key:
@@ -25,7 +26,7 @@ def in_data(data: Any, loc: tuple[int | str, ...]) -> Key:
         inside = isinstance(data, list) and isinstance(part, int)
         if inside or (isinstance(data, dict) and part in data):
             data = data[part]
-        elif part is not loc[-1] or part in _MEMBERS:
+        elif part is not loc[-1] or part in _MEMBERS or str(part).startswith(_TYPES):
             continue
         key.append(part)
     return tuple(key)

@@ -160,6 +160,8 @@ class Folder:
             self.left.append(f"{pattern}: {one_line(error)}")
             return
         fit = [str(name) for name, kind in layers if "Polygon" in str(kind) or kind == "Unknown"]
+        if not fit and path.suffix.lower() not in TABLES:
+            self.left.append(f"{pattern}: no polygons (`distance: {pattern}` makes a covariate)")
         for name in fit:
             layer = name if len(layers) > 1 else None
             frame = BOUNDARIES.of(path)(path, layer)

@@ -189,3 +189,10 @@ def test_a_mark_of_suppressed_counts_is_no_word_for_a_missing_one(tmp_path):
         "row 3 (id C: 'n/a')"
     ]
     assert len(words_for_missing(*given)) == 2
+
+
+@pytest.mark.parametrize(("cell", "told"), [("*", True), ("<5.5", True), ("many", False)])
+def test_a_mark_that_nothing_explains_is_told_to_be_explained(tmp_path, cell, told):
+    (tmp_path / "c.csv").write_text(f"code,cases\nA,3\nC,{cell}\n")
+    _, problems = _read(tmp_path / "c.csv", suppression=Suppression({}))
+    assert ("counts.suppressed" in problems[0].remedy) == told

@@ -206,3 +206,14 @@ def test_stac_items_and_patterns_stand_for_a_path(write, tmp_path):
     assert any("no file" in each and "c_*.tif" in each for each in found)
     found = problems(write(text.replace("{stac:", "{window: 3, stac:")))
     assert any("window without aggregate" in each for each in found)
+
+
+@pytest.mark.parametrize("value", [-1, "dsh"])
+def test_a_number_or_a_word_has_the_place_of_its_key(tmp_path: Path, value: object) -> None:
+    (tmp_path / "c.yaml").write_text(
+        f"points: [{{name: dhs, path: c.csv, id: id, value: v, tested: t, radius: {value}}}]\n"
+    )
+    with pytest.raises(InputError) as caught:
+        load_config(tmp_path / "c.yaml")
+    places = {p.place.split(": ")[-1] for p in caught.value.problems if "radius" in p.place}
+    assert places == {"points[0].radius"}

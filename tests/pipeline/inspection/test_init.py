@@ -272,3 +272,17 @@ def test_madagascar(tmp_path: Path) -> None:
     found = yaml.safe_load((folder / "disagg.yaml").read_text())
     assert found["counts"] == {"path": "cases.csv", "id": "district_id", "value": "cases"}
     assert len(found["covariates"]) == 7
+
+
+def test_lines_are_told_and_an_answer_to_no_question_is_refused(tmp_path, capsys):
+    _month(tmp_path)
+    roads = areas().set_geometry(areas().boundary)
+    roads.to_file(tmp_path / "roads.gpkg")
+    given = ["init", str(tmp_path), "--yes", "--answer"]
+    assert main([*given, "people=pop_density.tif"]) == 2
+    assert "people=pop_density.tif: answers no question; the questions are" in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "disagg.yaml").exists()
+    main([*given, "population=pop_density.tif"])
+    assert "roads.gpkg: no polygons (`distance: roads.gpkg`" in capsys.readouterr().out
