@@ -11,7 +11,8 @@ from geo.core.errors import InputError
 from geo.core.trust import Trust, is_web_address
 from geo.sources.gdal_paths import file_of
 from geo.sources.mosaic import files_of, is_pattern
-from geo.sources.stac_source import assets_of, stac_of
+from geo.sources.stac_address import stac_of
+from geo.sources.stac_source import assets_of
 from geo.sources.vrt import is_vrt, read_vrt
 
 #: Suffixes of files without side-car files.

@@ -21,7 +21,8 @@ from geo.sources.mosaic import is_pattern, tiles_source
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
 from geo.sources.source import CRS_REMEDY, Source
-from geo.sources.stac_source import stac_of, stac_source
+from geo.sources.stac_address import stac_of
+from geo.sources.stac_source import stac_source
 from geo.sources.terrain import TerrainSource
 
 #: Readers of sources; a further one is a subclass of :class:`geo.sources.source.Source`.

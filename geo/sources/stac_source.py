@@ -25,10 +25,10 @@ from geo.core.errors import InputError, Problem
 from geo.core.trust import Trust, current_trust, is_web_address
 from geo.core.web_errors import error_passes
 from geo.core.web_request import web_request
-from geo.sources.gdal_paths import PART
 from geo.sources.mosaic import MosaicSource, Piece, piece_of
 from geo.sources.raster_header import BandChoice, RasterHeader
 from geo.sources.source import Source, unknown
+from geo.sources.stac_address import stac_of
 
 if TYPE_CHECKING:
     import pystac
@@ -45,26 +45,13 @@ _RASTERS = (
 _PICTURES = ("thumbnail", "overview", "metadata")
 
 
-def stac_path(path: str, asset: str | None) -> str:
-    """Return the path of an asset of STAC items."""
-    return f'STAC:"{path}":{asset or ""}'
-
-
-def stac_of(path: str) -> tuple[str, str] | None:
-    """Return file or address and asset of such a path, None of another one."""
-    found = PART.match(path)
-    if found is None or found[1].upper() != "STAC":
-        return None
-    return found[4], (found[5] or "")[1:]
-
-
 def stac_source(path: str, reader: Reader, choice: BandChoice, header: RasterHeader) -> Source:
     """Open an asset of one item, or the mosaic of the assets of several, by their times.
 
     Parameters
     ----------
     path : str
-        See :func:`stac_path`.
+        See :func:`geo.sources.stac_address.stac_path`.
     reader : callable
         Opens an asset.
     choice : BandChoice

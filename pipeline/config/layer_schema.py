@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from geo.core.calendar import days_of
 from geo.sources.raster_header import BandChoice, RasterHeader
-from geo.sources.stac_source import stac_path
+from geo.sources.stac_address import stac_path
 from pipeline.config.base import Section, config_error, or_one
 from pipeline.config.values import Crs, InputPath, Number, Text, Whole
 

@@ -21,7 +21,7 @@ from geo.sources import raster
 from geo.sources.input_files import input_files
 from geo.sources.raster_header import BandChoice, RasterHeader
 from geo.sources.registry import open_source, source_of
-from geo.sources.stac_source import stac_path
+from geo.sources.stac_address import stac_path
 from tests.geo.sources.source_conformance import SourceConformance
 
 HERE = Affine(10.0, 0.0, 500_000.0, 0.0, -10.0, 900_000.0)
