@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.rates import seconds_of
 from benchmarks.report import RESULTS, parsed, write_results
-from benchmarks.speed import BAG_PIXELS, N_FEAT, make_bags, seconds_of
 from models import VBAgg
 from models.backend.arrays import Device, namespace
-from models.core.block import BagBlock
+from models.core.block import BagBlock, Bags
 from models.core.errors import ParameterError
 from models.core.protocol import Summary
 from models.training.device import (
@@ -39,9 +39,20 @@ from models.training.device import (
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import start_training, train
 
+N_FEAT, BAG_PIXELS = 18, 500
 GEMM = 8192  # rows of the matrices of the reference product
 STEP_BAGS = 4096  # bags of a step of the epoch
 DRAWN = 1 << 20  # pixels simulated at a time
+
+
+def make_bags(n_pix: int, seed: int = 0) -> Bags:
+    """Simulate counts of bags of some 500 pixels."""
+    rng = np.random.default_rng(seed)
+    x, coords = rng.normal(size=(n_pix, N_FEAT)), rng.uniform(-300, 300, (n_pix, 2))
+    weight = rng.uniform(0, 50, n_pix)
+    offsets = np.unique(np.append(np.arange(0, n_pix, BAG_PIXELS), n_pix))
+    mean = np.add.reduceat(weight * 0.1 * np.exp(0.5 * x[:, 0]), offsets[:-1])
+    return Bags(x, offsets, rng.poisson(mean).astype(float), weight, coords)
 
 
 class HostSource:

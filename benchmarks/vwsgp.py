@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.rates import gemm_rate
 from benchmarks.report import RESULTS, parsed, wait_with_usage, write_results
-from benchmarks.speed import gemm_rate
 from models import Bags
 from models.backend.blas import one_blas_thread
 from models.gp import evidence_pass

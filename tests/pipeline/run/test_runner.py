@@ -148,9 +148,9 @@ def test_a_stage_without_what_it_needs_says_what_to_run(inputs, calls):
 
 def test_a_stage_refuses_what_is_there_of_another_period(inputs, calls):
     run(build_config(inputs, period="2026-02"))
-    before = (inputs / "out" / "run.json").read_text()
     calls.clear()
     for name in NAMES[1:]:
+        before = (inputs / "out" / "run.json").read_text()  # it says when it was written
         with pytest.raises(InputError) as caught:
             run(build_config(inputs, period="2026-01"), (name,))
         (problem,) = caught.value.problems

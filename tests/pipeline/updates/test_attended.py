@@ -1,6 +1,7 @@
 """`disagg run` without Prefect: retries, metrics, notifications and log lines."""
 
 import json
+import logging
 import re
 import sys
 import threading
@@ -225,6 +226,7 @@ def test_json_lines_on_standard_error(project, monkeypatch, capsys):  # noqa: F8
     (project / "run.yaml").write_text(text.replace("cases.csv", "'cases_{period}.csv'"))
     (project / "cases.csv").rename(project / "cases_2024-03.csv")
     failing(monkeypatch, 1)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # Prefect's, of an earlier test
     assert main(["run", str(project / "run.yaml"), "--log-format", "json", "-v"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     for record in records:
