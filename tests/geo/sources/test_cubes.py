@@ -194,7 +194,8 @@ def test_a_variable_is_asked_for(tmp_path):
         path = write(two, tmp_path / f"two{suffix}")
         found = said(path, time="2024-01", aggregate="sum")
         either = "has 2 variables (rain, heat)" in found or "has 2 variables (heat, rain)" in found
-        assert either and "; choose one with the key `variable`" in found
+        assert either
+        assert "; choose one with the key `variable`" in found
         assert "has no variable 'rains'; did you mean 'rain'?" in said(path, variable="rains")
         choice = BandChoice(variable="heat", time="2024-01", aggregate="sum")
         assert source_of(path, choice).describe().bands[0].variable == "heat"
