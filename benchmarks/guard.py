@@ -143,6 +143,8 @@ def measure(directory: Path) -> tuple[Counts, dict[str, dict[str, int]]]:
     opened : dict of dict of int
         By stage: files that were opened, inputs and what stages hand on, and how often.
     """
+    # The cache of this user is written by other processes too, and read again when it is.
+    os.environ["XDG_CACHE_HOME"] = str(directory.with_name("cache"))
     path = small_country(directory)
     counts: Counts = {}
     opened: dict[str, dict[str, int]] = {}
