@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +31,7 @@ def one_blas_thread() -> Iterator[None]:
     with _lock:
         if _users == 0:
             _take_control()
-            _limit = ThreadpoolController().limit(limits=1, user_api="blas")
+            _limit = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
         _users += 1
     try:
         yield
@@ -41,6 +43,13 @@ def one_blas_thread() -> Iterator[None]:
                 _limit.restore_original_limits()
                 _limit = None
                 _take_control()
+
+
+@functools.lru_cache(maxsize=1)
+def _libraries(_n_modules: int) -> ThreadpoolController:
+    # It is found by reading the map of the process's memory, which many libraries make long; a
+    # BLAS that came since came with a module.
+    return ThreadpoolController()
 
 
 def _take_control() -> None:

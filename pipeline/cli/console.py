@@ -27,6 +27,7 @@ from geo.core.errors import InputError, Problem
 from geo.core.text_safety import terminal_text
 from pipeline.core.errors import explain
 from pipeline.core.exit_status import ExitStatus
+from pipeline.core.library_messages import library_messages
 from pipeline.core.progress import Progress, Task
 from pipeline.core.signals import Terminated
 
@@ -110,13 +111,18 @@ class Output:
 
         return Both(shown, self.log.progress())
 
+    @contextmanager
+    def library_messages(self) -> Iterator[None]:
+        """Print the log messages of our packages on standard error, with --verbose."""
+        if not self.verbose or (self.log is not None and not self.log_beside):
+            yield
+            return
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        with library_messages(handler):
+            yield
+
     def _shown(self, silent: Callable[[], Progress], line_after_s: float) -> Progress:
-        if self.verbose:
-            handler = logging.StreamHandler()
-            handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-            for package in ("geo", "models", "pipeline", "flows"):
-                logging.getLogger(package).setLevel(logging.INFO)
-                logging.getLogger(package).addHandler(handler)
         if self.quiet:
             return silent()
         return Bars() if sys.stderr.isatty() else Lines(line_after_s=line_after_s)
@@ -202,7 +208,8 @@ def reported_errors(
 ) -> Iterator[None]:
     """Report errors that a user can correct, and set the exit status; defects pass."""
     try:
-        yield
+        with output.library_messages():
+            yield
     except InputError as error:
         output.print_json(
             {"ok": False, "problems": [asdict(problem) for problem in error.problems]}

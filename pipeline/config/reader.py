@@ -48,7 +48,8 @@ def read_config(
     period, changes : str, mapping, optional
         See `pipeline.config.reader.load_config`.
     fallback_period : str, optional
-        Period to use if a time series has no counts yet; with ``time``, that of the day.
+        Period to use if a time series has no counts yet; with ``time``, that of the day. No input
+        file needs to be there.
 
     Returns
     -------
@@ -113,8 +114,10 @@ def read_config(
         found = Config.model_validate(data, context=context)
         return _with_document(found, document, series)
     except ValidationError:
-        # Without a configuration, only missing files can still be reported.
-        _missing_in(data, base, document, problems)
+        # Without a configuration, only missing files can still be reported: where they are to be
+        # there already.
+        if fallback_period is None:
+            _missing_in(data, base, document, problems)
         return None
 
 

@@ -148,5 +148,5 @@ def _read(code: str, place: str) -> tuple[Calendar, int]:
     try:
         return read_code(code)
     except ValueError as error:
-        remedy = "export periods of these from DHIS2"
+        remedy = "give or export periods of these"
         raise InputError(Problem(place, f"{code!r} {error}", remedy)) from None

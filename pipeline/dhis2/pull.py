@@ -37,6 +37,7 @@ from pipeline.storage.location import is_remote
 
 _SHAPES = ("Polygon", "MultiPolygon")
 _KEPT = ("name", "code", "level", "parent")  # properties of a unit that are texts or numbers
+_PERIODS = ("dhis2", "pull", "periods")
 MANIFEST = ".dhis2.json"  # in place of the counts' own .csv
 
 
@@ -86,7 +87,8 @@ def pull(config: Config, progress: Progress | None = None, today: date | None = 
     InputError
         If the server cannot be reached or refuses, or the values do not fit the configuration.
     """
-    spec, places = _checked(config)
+    today = today or date.today()
+    spec, places = _checked(config, today)
     progress = progress or Silent()
     server, by_server = open_server(config), not (spec.values and spec.boundaries)
     source: dict[str, Any] = {}
@@ -99,7 +101,7 @@ def pull(config: Config, progress: Progress | None = None, today: date | None = 
         task.advance()
         boundaries, known = _boundaries(config, spec, server, names, notes)
         task.advance()
-        values = list(_values(spec, server, list(names), today or date.today(), names))
+        values = list(_values(spec, server, list(names), today, names))
         task.advance()
     if known is not None:
         values = _inside(values, known, names, notes)
@@ -117,7 +119,7 @@ def open_server(config: Config) -> Server:
     return Server(url or "", config.storage.retries, config.storage.timeout)
 
 
-def _checked(config: Config) -> tuple[Pull, tuple[Path, Path]]:
+def _checked(config: Config, today: date) -> tuple[Pull, tuple[Path, Path]]:
     """Return what to pull, and the paths of areas and counts: all problems at once."""
     spec = config.dhis2.pull if config.dhis2 else None
     counts, problems = config.counts, list[Problem]()
@@ -152,6 +154,12 @@ def _checked(config: Config) -> tuple[Pull, tuple[Path, Path]]:
         for key, given in needed.items()
         if not given and not getattr(spec, key)
     ]
+    if not by_file:
+        try:
+            place = config.document.place(_PERIODS) if config.document else ".".join(_PERIODS)
+            expand(spec.periods, today, place)
+        except InputError as error:
+            problems += error.problems
     if problems:
         raise InputError(problems)
     return spec, (Path(config.areas.path), Path(counts.path))
@@ -223,7 +231,7 @@ def _values(
         for path in spec.values:
             yield from read_file(path)
         return
-    data, codes = [*spec.data, *spec.tested], expand(spec.periods, today, "dhis2.pull.periods")
+    data, codes = [*spec.data, *spec.tested], expand(spec.periods, today, ".".join(_PERIODS))
     if spec.api == "dataValueSets":
         elements = [each.partition(".")[0] for each in data]
         yield from stored_values(server, elements, units, codes, spec.data_set)

@@ -6,19 +6,19 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from geo.core.text_safety import terminal_text
 from pipeline.config.schema import Config
+from pipeline.core.library_messages import library_messages
 from pipeline.core.progress import Progress, Task
 from pipeline.updates.map_run import PercentProgress
 
 LogFormat = Literal["text", "json"]
 EVERY_S = 30.0  # between two lines of the progress of one task
-PACKAGES = ("geo", "models", "pipeline", "flows")
 
 
 class RunLog:
@@ -77,18 +77,9 @@ class RunLog:
 
         return _LinesProgress(self, percent)
 
-    @contextmanager
-    def library_messages(self) -> Iterator[None]:
+    def library_messages(self) -> AbstractContextManager[None]:
         """Write the log messages of our packages as lines, too."""
-        handler = _Forward(self)
-        for package in PACKAGES:
-            logging.getLogger(package).setLevel(logging.INFO)
-            logging.getLogger(package).addHandler(handler)
-        try:
-            yield
-        finally:
-            for package in PACKAGES:
-                logging.getLogger(package).removeHandler(handler)
+        return library_messages(_Forward(self))
 
 
 class _LinesProgress(PercentProgress):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -94,10 +95,13 @@ def test_quiet_says_nothing(project, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_verbose_says_why(project, capsys, caplog):
-    with caplog.at_level("INFO", "pipeline"):
-        assert main(["ingest", str(project / "run.yaml")]) == 0
-    assert "ingest runs: first run" in caplog.text
+def test_verbose_says_why_and_leaves_no_handler(project, capsys):
+    before = list(logging.getLogger("pipeline").handlers)
+    assert main(["ingest", str(project / "run.yaml"), "--verbose"]) == 0
+    assert "pipeline.run.runner: ingest runs: first run" in capsys.readouterr().err
+    (project / "run.yaml").write_text("model: {}")
+    assert main(["ingest", str(project / "run.yaml"), "--verbose"]) == 2
+    assert logging.getLogger("pipeline").handlers == before
 
 
 def test_bad_configuration_is_a_line_each_and_status_2(project, capsys):

@@ -239,6 +239,24 @@ def test_below_some_units_alone(write: Write, dhis2: fake.Dhis2, url: str, tmp_p
 
 
 @pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"periods": ["202413"]}, "dhis2.pull.periods: '202413' is no period of DHIS2"),
+        ({"periods": ["202402..202401"]}, "dhis2.pull.periods: 202402..202401 has no period"),
+        ({"level": 0}, "dhis2.pull.level: 0; give a number of at least 1"),
+    ],
+)
+def test_what_is_written_wrong_is_told_before_the_server_is_asked(
+    write: Write, own: dict[str, Any], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    away = {"url": "http://127.0.0.1:9", "pull": _with(**own)}
+    assert main(["dhis2", "pull", str(write(dhis2=away))]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert said in line
+    assert " line " in line
+
+
+@pytest.mark.parametrize(
     ("sections", "pull", "said"),
     [
         ({}, _with(periods=["2024S1"]), "dhis2.pull.periods: '2024S1' is six months"),

@@ -108,7 +108,7 @@ def test_held_out_intervals_are_scored_by_their_probability(ran):
 def test_the_page_and_the_console_say_so(ran, capsys):
     path, _ = ran
     text = (path.parent / "out/report.html").read_text(encoding="utf-8")
-    assert "and 5 suppressed counts" in text
+    assert "and 5 suppressed)" in text
     assert re.search(r"&lt;5|\\u003c5|<5", text)
     capsys.readouterr()
     assert main(["check", str(path)]) == 0
