@@ -39,7 +39,7 @@ from benchmarks.grids import AREA_SD, Design, Grid, simulate, voronoi
 from benchmarks.records import hash_settings, run_missing
 from benchmarks.report import RESULTS, read_results, wait_with_usage, write_results
 from models.backend.blas import one_blas_thread
-from pipeline.levels.targeting import Curve, RateClasses, area_curve, rate_keys
+from pipeline.levels.targeting import Curve, area_curve
 
 #: Counts that vary as Poisson counts do, and more, by a log-normal factor of each district. The
 #: default likelihood has such a factor.
@@ -130,15 +130,7 @@ def _covers(order_curve: Curve, true_curve: Curve) -> dict[str, list[Any]]:
 
 def pixel_curve(grid: Grid, mean: np.ndarray, rate: np.ndarray) -> dict[str, list[Any]]:
     """Return whether the curve of pixels covers the true one at each share of people."""
-    keys = rate_keys(mean.astype(np.float32))
-    classes = RateClasses.of(np.bincount(keys, grid.people, 1 << 19))
-    of = classes.of_key[keys]
-
-    def curve(rates: np.ndarray) -> Curve:
-        cases = np.stack([np.bincount(of, grid.people * r, classes.n_class) for r in rates])
-        return _known(Curve.of(np.bincount(of, grid.people, classes.n_class), cases))
-
-    return _covers(curve(rate), curve(grid.rate[None]))
+    return areas_curve(np.arange(grid.people.size), grid, mean, rate)
 
 
 def areas_curve(

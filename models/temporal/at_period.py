@@ -8,6 +8,7 @@ each pixel's area, -1 outside of all (:meth:`models.temporal.space_time.SpaceTim
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -58,8 +59,12 @@ class PeriodModel(SpaceTime):
         model._functions = None if drawn is None else drawn.at(time)
         model.state_, model.history_ = whole.state_, whole.history_
         model.converged_ = whole.converged_
-        model.params_ = whole.posterior_.at(time).pack()
         return model
+
+    @cached_property
+    def params_(self) -> Arrays:  # type: ignore[override]
+        """The packed posterior of this time; where functions are drawn already nobody asks."""
+        return self.whole.posterior_.at(self.time).pack()
 
     @property
     @override

@@ -223,17 +223,22 @@ class PathPosterior:
         rng: np.random.Generator,
         times: Sequence[float] | None = None,
     ) -> Iterator[PeriodDraws]:
-        """Draw as :meth:`draws`, in parts of so many: the filter runs once for all of them."""
+        """Draw as :meth:`draws`, in parts of so many: the filter runs once for all of them.
+
+        A part has few draws of the hyperparameters, the next part others: each costs random
+        features of its own, at every pixel of every time.
+        """
         wanted = [_checked(time) for time in (self.times if times is None else times)]
         if sorted(set(wanted)) != wanted:
             msg = f"periods: {wanted} do not rise; give each time once, in order"
             raise ParameterError(msg)
         alone = self.parts[0] is self.mode
-        members = [
-            np.zeros(count, np.int64) if alone else allocate(self.weight, count, rng)
-            for count in counts
-        ]
-        total = np.bincount(np.concatenate(members), minlength=len(self.parts))
+        n_draws = sum(counts)
+        chosen = np.zeros(n_draws, np.int64) if alone else allocate(self.weight, n_draws, rng)
+        if len(counts) > 1:  # by the member, members in random order
+            chosen = chosen[np.argsort(rng.permutation(len(self.parts))[chosen], kind="stable")]
+        members = np.split(chosen, np.cumsum(counts)[:-1])
+        total = np.bincount(chosen, minlength=len(self.parts))
         values: dict[int, np.ndarray] = {}
         used = np.zeros_like(total)
         for member in members:
@@ -243,7 +248,7 @@ class PathPosterior:
                     values[k] = self.parts[k].values(int(total[k]), rng, wanted)
                 v = values[k][:, :, used[k] : used[k] + count]
                 used[k] += count
-                n_feature = feature_share(count / member.size)
+                n_feature = feature_share(count / n_draws)
                 parts.append(self.parts[k].draws(v, rng, wanted, n_feature))
             if alone:
                 yield PeriodDraws(tuple(wanted), tuple(parts[0]))

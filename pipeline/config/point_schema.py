@@ -1,4 +1,4 @@
-"""``points``: survey clusters and facilities beside the counts of areas."""
+"""``points``: survey clusters, facilities and zones beside the counts of areas."""
 
 from __future__ import annotations
 
@@ -75,15 +75,22 @@ class Points(Section):
         json_schema_extra={"unit": "km"},
         description="radius of the circle that a facility's people live in; required for counts",
     )
+    zone: str | None = Field(
+        None,
+        examples=["province"],
+        description="attribute of areas.path, in place of a place: `id` has its values, and a row "
+        "counts all areas with that value; the counts of those that have one are taken off",
+    )
     likelihood: PointLikelihood | None = Field(
         None,
-        description="law of a value; by default negative_binomial for counts, and for positives "
-        "binomial beside counts of areas, beta_binomial beside proportions",
+        description="law of a value; by default negative_binomial for counts, poisson for those "
+        "of zones, and for positives binomial beside counts of areas, beta_binomial beside "
+        "proportions",
     )
-    offset: bool = Field(
-        True,
+    offset: bool | None = Field(
+        None,
         description="whether the scale between source and areas is learnt; false only where both "
-        "measure the same rate",
+        "measure the same rate, as zones do by default; else true",
     )
     effect: bool = Field(
         True,
@@ -98,9 +105,13 @@ class Points(Section):
             wrong.append(("urban", "`radius: dhs` and `urban`, one without the other", "give both"))
         if self.catchment is not None and self.radius != 0:
             wrong.append(("catchment", "given with a radius", "remove one of them"))
-        if self.catchment is None and self.tested is None:
+        if self.zone is not None:
+            placed = ("lon", "lat", "radius", "urban", "catchment")
+            more = [key for key in placed if key in self.model_fields_set]
+            wrong += [(key, "given with a zone", "remove one of them") for key in more]
+        elif self.catchment is None and self.tested is None:
             found = "missing, and values without `tested` are counts"
-            wrong.append(("catchment", found, "add it (km), or the column `tested`"))
+            wrong.append(("catchment", found, "add it (km), a zone, or the column `tested`"))
         law = self.likelihood
         of, laws = ("counts", COUNTS) if self.tested is None else ("positives", POSITIVES)
         if law is not None and law not in laws:
@@ -112,10 +123,12 @@ class Points(Section):
     @property
     def source(self) -> dict[str, Any]:
         """What the model is told of it."""
-        law = self.likelihood or ("negative_binomial" if self.tested is None else None)
+        of_counts = "negative_binomial" if self.zone is None else "poisson"
+        law = self.likelihood or (of_counts if self.tested is None else None)
         named = {} if law is None else {"likelihood": law}
         where = {"displaced": True} if self.radius != 0 else {}
-        return {**named, **where, "offset": self.offset, "effect": self.effect}
+        offset = self.zone is None if self.offset is None else self.offset
+        return {**named, **where, "offset": offset, "effect": self.effect}
 
 
 def wrong_points(config: Any) -> Wrong | None:
@@ -136,6 +149,10 @@ def wrong_points(config: Any) -> Wrong | None:
     if config.model.kind != "vbagg":
         found = f"given with model.kind: {config.model.kind}"
         return "points", found, "give vbagg, or leave the points out"
+    zones = [each.name for each in config.points if each.zone is not None]
+    if zones and config.counts is not None and config.counts.weight is not None:
+        found = f"{zones[0]} has zones, and counts.weight is given, which has none for them"
+        return "points", found, "leave one of them out"
     if isinstance(config.evaluate.calibration, int):
         found = "given with points, whose responses it does not simulate"
         return "evaluate.calibration", found, "remove it, or the points"

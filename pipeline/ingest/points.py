@@ -2,7 +2,8 @@
 
 A survey cluster whose coordinates were displaced is a bag of the pixels within the displacement's
 reach, in proportion to their people and the density of the displacement; a facility is a bag of the
-people of its catchment. ``docs/design/points.md`` says why.
+people of its catchment, what is left of a zone's count one of the people of its areas without any
+(:mod:`pipeline.ingest.zones`). ``docs/design/points.md`` says why.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import pandas as pd
 
 from geo.core.columns import AREA_ID, has_column, id_text
 from geo.core.errors import InputError, Problem
-from geo.grids.displacement import RURAL, URBAN, Law, candidates, catchments
-from geo.grids.grid import Grid
+from geo.grids.displacement import RURAL, URBAN, Candidates, Law, candidates, catchments
 from geo.tables.registry import read_table
 from pipeline.config.point_schema import Points
 from pipeline.config.schema import Config, work_dir
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.ingest.selection import Bags
+from pipeline.ingest.zones import ALL_COUNTED, LACKING, rest_of_zones
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import NewBags, write_bags
 from pipeline.store.bag_writer import PixelRows
@@ -74,6 +75,8 @@ def _read(spec: Points, place: str, problems: list[Problem]) -> pd.DataFrame:
         problems.extend(error.problems)
         return none
     wanted = {key: getattr(spec, key) for key in ("id", "lon", "lat", "value", "tested", "urban")}
+    if spec.zone is not None:  # its place is that of its areas
+        wanted |= {"lon": None, "lat": None}
     wanted = {key: column for key, column in wanted.items() if column is not None}
     known = [
         has_column(table, column, place, f"points.{key}", problems)
@@ -82,7 +85,7 @@ def _read(spec: Points, place: str, problems: list[Problem]) -> pd.DataFrame:
     if not all(known):
         return none
     found = pd.DataFrame({"id": id_text(table[spec.id]), "row": rows}).assign(
-        tested=np.nan, urban=None
+        lon=np.nan, lat=np.nan, tested=np.nan, urban=None
     )
     before = len(problems)
     for key in ("lon", "lat", "value", "tested"):
@@ -148,7 +151,7 @@ def _check(found: pd.DataFrame, spec: Points, place: str, problems: list[Problem
 
 
 def place_points(
-    config: Config, tables: list[pd.DataFrame], grid: Grid, bags: Bags, problems: list[Problem]
+    config: Config, tables: list[pd.DataFrame], inputs: Inputs, bags: Bags, problems: list[Problem]
 ) -> Placed | None:
     """Find the usable pixels of each point: those of areas that have covariates and people.
 
@@ -157,33 +160,23 @@ def place_points(
     config : Config
     tables : list of DataFrame
         From :func:`read_points`.
-    grid : Grid
+    inputs : Inputs
+        With a grid and areas.
     bags : Bags
         Usable pixels of the areas.
     problems : list of Problem
-        Sources without any point on usable pixels are appended.
+        Sources without any point on usable pixels, and zones that do not fit their areas, are
+        appended.
     """
     usable = np.unique(bags.pixel)
     kept, sizes, pixels, fractions = [], [], [], []
     left: dict[str, dict[str, int]] = {}
     for number, (spec, table) in enumerate(zip(config.points, tables, strict=True), start=1):
-        needed = ["lon", "lat", "value", *(["tested"] if spec.tested else [])]
-        # Surveys write (0, 0) for clusters whose place is not known.
-        known = table[needed].notna().all(axis=1) & ~((table["lon"] == 0) & (table["lat"] == 0))
-        table = table[known]
-        lon, lat = (table[key].to_numpy(np.float64) for key in ("lon", "lat"))
-        if spec.catchment is not None:
-            found = catchments(grid, lon, lat, float(spec.catchment))
-        else:
-            laws = [_law(spec, each) for each in table["urban"]]
-            found = candidates(grid, lon, lat, laws)
+        table, found, left[spec.name] = _places(spec, table, inputs, bags, problems)
         inside = np.isin(found.pixel, usable)
         bag = np.repeat(np.arange(len(table)), np.diff(found.offsets))[inside]
         size = np.bincount(bag, minlength=len(table))
-        left[spec.name] = {
-            "without_value_or_place": int((~known).sum()),
-            "outside": int((size == 0).sum()),
-        }
+        left[spec.name]["outside"] = int((size == 0).sum())
         if len(table) and not size.any():
             found_ = "no point is on a pixel of an area that has covariates and people"
             remedy = "check lon and lat (degrees), or give points of this country"
@@ -203,6 +196,28 @@ def place_points(
     )
 
 
+def _places(
+    spec: Points, table: pd.DataFrame, inputs: Inputs, bags: Bags, problems: list[Problem]
+) -> tuple[pd.DataFrame, Candidates, dict[str, int]]:
+    """Return the points of a source that have a place, their pixels, and those left out."""
+    needed = [*([] if spec.zone else ["lon", "lat"]), "value", *(["tested"] if spec.tested else [])]
+    # Surveys write (0, 0) for clusters whose place is not known.
+    known = table[needed].notna().all(axis=1) & ~((table["lon"] == 0) & (table["lat"] == 0))
+    left, table = {"without_value_or_place": int((~known).sum())}, table[known]
+    if spec.zone is not None:
+        rest = rest_of_zones(spec, table, inputs, bags, problems)
+        if rest is None:
+            none = np.zeros(0)
+            return table[:0], Candidates(np.zeros(1, np.int64), none.astype(np.int64), none), left
+        return rest.table, rest.pixels, left | rest.left_out
+    assert inputs.grid is not None
+    lon, lat = (table[key].to_numpy(np.float64) for key in ("lon", "lat"))
+    if spec.catchment is not None:
+        return table, catchments(inputs.grid, lon, lat, float(spec.catchment)), left
+    laws = [_law(spec, each) for each in table["urban"]]
+    return table, candidates(inputs.grid, lon, lat, laws), left
+
+
 def _law(spec: Points, urban: bool | None) -> Law:
     """Return the law of displacement of a point."""
     if spec.radius == "dhs":
@@ -218,9 +233,15 @@ def describe_points(config: Config, placed: Placed) -> dict[str, str]:
         left = placed.left_out[spec.name]
         total = f"{own['value'].sum():,.0f}"
         what = f"{total} of {own['tested'].sum():,.0f} tested" if spec.tested else f"{total} cases"
-        why = {"without_value_or_place": "without a value or a place", "outside": "off the areas"}
-        lacking = ", ".join(f"{left[key]:,} {word}" for key, word in why.items() if left[key])
-        found[f"points.{spec.name}"] = f"{len(own):,} points, {what}" + (
+        why = {
+            "without_value_or_place": "without a value or a place",
+            "outside": "off the areas",
+            ALL_COUNTED: "whose areas all have a count",
+            LACKING: "with an area that has neither a count nor a pixel",
+        }
+        lacking = ", ".join(f"{left[key]:,} {word}" for key, word in why.items() if left.get(key))
+        kind = "points" if spec.zone is None else "zones without the counts of their areas"
+        found[f"points.{spec.name}"] = f"{len(own):,} {kind}, {what}" + (
             f"; left out {lacking}" if lacking else ""
         )
     return found
@@ -248,10 +269,10 @@ def write_points(
         rows = gatherer.rows(np.arange(n), np.zeros(n, np.int64), sizes)
         positions = gatherer.positions
     bag = np.repeat(np.arange(n), sizes)
-    whole = [spec.catchment is not None and spec.tested is None for spec in config.points]
+    whole = [spec.tested is None for spec in config.points]
     summed = np.array(whole)[table["source"].to_numpy() - 1]
     total = np.bincount(bag, rows.weight, n)
-    # A rate is the mean over the people of the pixels; cases of a catchment are a sum over them.
+    # A rate is the mean over the people of the pixels; cases are a sum over them.
     rows = PixelRows(
         rows.x, rows.weight / np.where(summed, 1.0, total)[bag], rows.coords, rows.pixel
     )

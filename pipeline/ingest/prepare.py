@@ -117,7 +117,7 @@ def prepare(
             _log_overlap(members, written, progress)
     tables = read_points(config, problems)
     if bags is not None and inputs.grid is not None and not problems and config.points:
-        bags = replace(bags, points=place_points(config, tables, inputs.grid, bags, problems))
+        bags = replace(bags, points=place_points(config, tables, inputs, bags, problems))
     problems.extend(look(inputs, members, written))
     if problems or bags is None or written is None or inputs.grid is None or inputs.counts is None:
         raise InputError(problems)

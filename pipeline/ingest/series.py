@@ -110,7 +110,9 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     lacking = [label for label in series.periods if label not in counted]
     if lacking:
         progress.log(f"ingest: no counts of {name_first(lacking, 12)}")
-    progress.log(f"ingest: {len(series.periods)} periods, {len(frame):,} responses")
+    n_hidden = int((frame["training"] & frame["lower"].notna()).sum())
+    hidden = f", {n_hidden:,} of them suppressed" if n_hidden else ""
+    progress.log(f"ingest: {len(series.periods)} periods, {len(frame):,} responses{hidden}")
     return {**summary_of(last, config, progress), "periods": list(series.periods)}
 
 

@@ -136,7 +136,7 @@ def told_points(found: dict[str, Any]) -> list[str]:
             between = f"; scale {scale['mode']:.3g} ({scale['lower']:.3g} to {scale['upper']:.3g})"
         of = "" if row["tested"] is None else f" of {row['tested']:,.0f} tested"
         lines.append(
-            f"points.{source}: {row['n']:,} points, {row['value']:,.0f}{of} observed, "
+            f"points.{source}: {row['n']:,} values, {row['value']:,.0f}{of} observed, "
             f"{row['expected']:,.0f} expected; {100 * row['inside']:.0f} % of the values in their "
             f"intervals{between}"
         )

@@ -192,12 +192,10 @@ class BesideSource:
     def load(self, number: int) -> BagBlock:
         """Read a block from its store, whatever is in memory."""
         if number < self._n_areas:
-            block = self._areas.load(number)
-            none = np.full(block.n_bag, np.nan)
-            trials = none if block.trials is None else block.trials
-            return replace(block, trials=trials, source=np.zeros(block.n_bag, np.int64))
+            block = _with_trials(self._areas.load(number))
+            return replace(block, source=np.zeros(block.n_bag, np.int64))
         assert self._points is not None
-        block = self._points.load(number - self._n_areas)
+        block = _with_trials(self._points.load(number - self._n_areas))
         if self._areas.store.margin is not None:  # blocks of both are joined on the way
             block = block.with_margin()
         return numbered(block, self._source, self._areas.store.n_bag)
@@ -210,6 +208,12 @@ class BesideSource:
         """Return the fingerprint of both stores, and of the choice of bags."""
         text = "/".join(each.fingerprint() for each in self._own)
         return hashlib.sha256(text.encode() + self._source.tobytes()).hexdigest()
+
+
+def _with_trials(block: BagBlock) -> BagBlock:
+    """Return a block with trials, NaN where it has none: blocks of both are joined on the way."""
+    none = np.full(block.n_bag, np.nan)
+    return block if block.trials is not None else replace(block, trials=none)
 
 
 def open_points(work: Path) -> PointStore | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +101,25 @@ def test_every_benchmark_is_in_make_bench():
     for script in (root / "benchmarks").glob("*.py"):
         if script.stem not in NOT_IN_MAKE_BENCH:
             assert f"benchmarks.{script.stem}" in named, script.stem
+
+
+def test_what_benchmarks_import_of_ours_is_there():
+    """Those that take hours are run seldom: a name that they need may have gone."""
+    gone = []
+    for path in Path(speed.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            own = isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0]
+            if own in ("geo", "models", "pipeline", "flows"):
+                module = importlib.import_module(node.module)
+                names = (each.name for each in node.names)
+                gone += [f"{path.name}: {node.module}.{n}" for n in names if not _has(module, n)]
+    assert not gone
+
+
+def _has(module, name):
+    if hasattr(module, name) or not hasattr(module, "__path__"):
+        return hasattr(module, name)
+    return find_spec(f"{module.__name__}.{name}") is not None
 
 
 def test_coordination_counts_every_block_and_draws(tmp_path):

@@ -84,7 +84,10 @@ def test_a_catchment_counts_its_people(files: Any) -> None:
     facility = {"name": "clinic", "path": "clusters.csv", "id": "cluster", "value": "positive"}
     files.options = {"points": [{**facility, "catchment": 2}]}
     files.raster("population.tif", np.full(files.shape, 10.0))
-    points = ingested(files)[1]
+    areas, points = ingested(files)
+    source = BesideSource.of(areas, points, None)  # neither has trials, and blocks are joined
+    whole = BagBlock.join([source.read(k) for k in np.flatnonzero(source.block_bags)])
+    assert np.isnan(whole.trials).all()
     inside = np.array([10 * np.pi * 4.0])  # of those that no border cuts
     assert np.isclose(points.store.bag_weight, inside, rtol=0.03).sum() > 12
     assert (points.store.bag_weight < 1.03 * inside).all()

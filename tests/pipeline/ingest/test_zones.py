@@ -1,0 +1,139 @@
+"""Counts of zones beside those of areas: the rest is that of the areas without a count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from geo.core.errors import InputError
+from pipeline.cli.main import main
+from pipeline.config.context import StageContext
+from pipeline.core.progress import Silent
+from pipeline.ingest.stage import check, ingest
+from pipeline.store.bag_store import BagStore
+from pipeline.store.point_store import PointStore
+
+ZONES = {"name": "regions", "path": "regions.csv", "id": "region", "value": "n", "zone": "region"}
+COUNTED = {"M00": 10, "M01": 11, "M03": 0, "M04": 14, "M07": 17, "M08": 18}  # not M02, M05, M06
+ROWS = [("north", 30), ("centre", 20), ("south", 35)]
+
+
+def _write(files: Any, rows: Any = ROWS, cases: Any = None, **zones: Any) -> None:
+    regions = [name for name in ("north", "centre", "south") for _ in range(3)]
+    frame = gpd.GeoDataFrame(
+        {"code": files.ids, "region": regions}, geometry=files.polygons, crs=files.crs
+    )
+    (files.directory / "areas.gpkg").unlink()
+    frame.to_file(files.directory / "areas.gpkg", layer="districts")
+    files.counts([*(COUNTED if cases is None else cases).items()])
+    text = "\n".join(["region,n", *(f"{name},{n}" for name, n in rows)]) + "\n"
+    (files.directory / "regions.csv").write_text(text)
+    files.options = {"points": [{**ZONES, **zones}]}
+
+
+def _ingested(files: Any) -> tuple[BagStore, PointStore]:
+    config = files.config()
+    ingest(StageContext(config, Silent(), "of-the-inputs"))
+    work = config.output.dir / "work"
+    return BagStore.open(work / "bags.zarr"), PointStore.open(work / "points.zarr")
+
+
+def test_the_rest_is_a_count_of_the_people_without_one(files: Any) -> None:
+    _write(files)
+    assert check(files.config()) == []
+    areas, zones = _ingested(files)
+    assert dict(zip(zones.about["id"], zones.store.y, strict=True)) == {
+        "north": 30 - 21, "centre": 20 - 14, "south": 35 - 35
+    }  # fmt: skip
+    at = {name: k for k, name in enumerate(areas.ids)}
+    for k, members in enumerate((["M02"], ["M05"], ["M06"])):
+        span = slice(*zones.store.offsets[k : k + 2].tolist())
+        rows = zones.store.read_rows(span.start, span.stop)
+        people = areas.bag_weight[[at[m] for m in members]].sum()
+        assert rows.weight.sum() == pytest.approx(people, rel=1e-5)
+    # The middle of the first is that of its square.
+    square = gpd.GeoSeries([files.polygons[2].centroid], crs=files.crs).to_crs("EPSG:4326")[0]
+    np.testing.assert_allclose([zones.about["lon"][0], zones.about["lat"][0]],
+                               [square.x, square.y], atol=2e-3)  # fmt: skip
+    assert areas.in_training.sum() == 6
+
+
+def test_several_areas_and_a_suppressed_one_are_one_bag(files: Any) -> None:
+    _write(files, cases={"M00": 10, "M01": "<5", "M03": 1, "M04": 2, "M05": 3, "M06": 1, "M07": 1},
+           rows=[("north", 30), ("centre", 9), ("south", "")])  # fmt: skip
+    areas, zones = _ingested(files)
+    assert zones.about["id"] == ["north"]  # the centre has counts of all
+    assert zones.about["left_out"]["regions"] == {
+        "all_counted": 1, "lacking_pixels": 0, "outside": 0, "without_value_or_place": 1
+    }  # fmt: skip
+    assert zones.store.y.tolist() == [20.0]
+    at = {name: k for k, name in enumerate(areas.ids)}
+    both = areas.bag_weight[[at["M01"], at["M02"]]].sum()
+    np.testing.assert_allclose(zones.store.bag_weight, [both], rtol=1e-5)
+    pixel = zones.store.read_rows(0, zones.store.n_pix).pixel
+    assert np.unique(pixel).size == pixel.size  # those that a border cuts are once in it
+
+
+@pytest.mark.parametrize(
+    ("rows", "cases", "zones", "found"),
+    [
+        ([("north", 20)], None, {}, r"row 2: 20 in the zone, and 21 in its areas that have"),
+        ([("North", 30)], None, {}, r"no area has region 'North'; did you mean 'north'"),
+        ([("north", 30), ("north", 31)], None, {}, r"row 3: repeats the id 'north'"),
+        (ROWS, None, {"zone": "province"}, r"has no column 'province', which points.regions.zone"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    files: Any, rows: Any, cases: Any, zones: Any, found: str
+) -> None:
+    _write(files, rows, cases, **zones)
+    with pytest.raises(InputError, match=found) as caught:
+        _ingested(files)
+    assert len(caught.value.problems) == 1
+    assert not (files.directory / "out/work/points.zarr").exists()
+
+
+def test_keys_that_do_not_go_together(files: Any) -> None:
+    _write(files, catchment=3)
+    with pytest.raises(ValueError, match="given with a zone"):
+        files.config()
+    _write(files)
+    files.options["counts"] = {"path": "cases.csv", "value": "cases", "weight": "cases"}
+    with pytest.raises(ValueError, match=r"counts\.weight is given"):
+        files.config()
+
+
+def test_of_a_zone_whose_areas_all_have_a_count_nothing_is_left(files: Any, capsys: Any) -> None:
+    _write(files, cases={name: 10 + k for k, name in enumerate(files.ids)}, rows=[("north", 40)])
+    path: Path = files.directory / "disagg.yaml"
+    path.write_text(yaml.safe_dump(files.mapping()))
+    assert main(["ingest", str(path)]) == 0
+    assert not (files.directory / "out/work/points.zarr").exists()
+
+
+@pytest.mark.slow
+def test_a_zone_tells_of_its_areas(files: Any) -> None:
+    """The same counts: a rest of many cases raises the map of the areas that it is of."""
+    fitted = {}
+    for total in (30, 200):
+        _write(files, rows=[("north", total)])
+        files.options |= {
+            "model": {"kernel": "linear + matern32(space)", "integrate": "none"},
+            "output": {"dir": str(files.directory / f"out{total}"), "draws": 100},
+        }
+        path = files.directory / "disagg.yaml"
+        path.write_text(yaml.safe_dump(files.mapping()))
+        for stage in ("ingest", "fit", "predict"):
+            assert main([stage, str(path), "--quiet"]) == 0
+        out = files.directory / f"out{total}"
+        fitted[total] = pd.read_csv(out / "areas.csv", index_col="code")["fitted"]["M02"]
+        (row,) = pd.read_csv(out / "points.csv").to_dict("records")
+        assert (row["id"], row["value"]) == ("north", total - 21)
+        assert row["value_lower"] <= row["value"] <= row["value_upper"]
+    assert fitted[200] > 2 * fitted[30]
