@@ -243,7 +243,7 @@ def _products(
     if functions is not None:
 
         def draws() -> None:
-            prediction = model.predict_bags(block, draws=functions)
+            prediction = model.predict_bags(block, draws=functions, observed=True)
             _ = prediction.observed(np.random.default_rng(0)).draws, prediction.log_density(block.y)
 
         draw = _fastest(draws, repeats=2) / block.n_pix

@@ -365,6 +365,10 @@ def test_draws_in_parts_are_draws_of_one(fitted: SpaceTime) -> None:
 
     np.testing.assert_array_equal(aggregates(one, 2.0), aggregates(whole, 2.0))
     parts = list(fitted.sample_in_parts([150] * 4, np.random.default_rng(6), times))
+    # Each costs features at every pixel: two draws of the hyperparameters are one of a part.
+    assert [len(each.at(1.0).parts) for each in parts] == [1] * 4
+    assert np.unique([each.at(1.0).member[0] for each in parts], return_counts=True)[1].tolist() \
+        == [2, 2]  # fmt: skip
     found = np.log([[aggregates(each, time) for time in (1.0, 3.0)] for each in parts])
     other = np.log(
         [
