@@ -153,6 +153,11 @@ def wrong_points(config: Any) -> Wrong | None:
     if zones and config.counts is not None and config.counts.weight is not None:
         found = f"{zones[0]} has zones, and counts.weight is given, which has none for them"
         return "points", found, "leave one of them out"
+    own = config.counts is not None and config.counts.tested is not None
+    for each in config.points:
+        if each.zone is not None and (each.tested is not None) != own:
+            found = f"of {each.name} and counts.tested, one has numbers tested"
+            return "points", found, "give both or none: counts of areas are taken off their zone's"
     if isinstance(config.evaluate.calibration, int):
         found = "given with points, whose responses it does not simulate"
         return "evaluate.calibration", found, "remove it, or the points"

@@ -103,6 +103,9 @@ def test_keys_that_do_not_go_together(files: Any) -> None:
     _write(files, catchment=3)
     with pytest.raises(ValueError, match="given with a zone"):
         files.config()
+    _write(files, tested="n")  # positives less counts of cases would be neither
+    with pytest.raises(ValueError, match="one has numbers tested"):
+        files.config()
     _write(files)
     files.options["counts"] = {"path": "cases.csv", "value": "cases", "weight": "cases"}
     with pytest.raises(ValueError, match=r"counts\.weight is given"):
