@@ -122,7 +122,7 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.stale  # ends with an error where a page quotes what was not measured again
 
 gpu: $(DEV) $(GPU)  ## on a machine with a GPU: install CuPy, run the GPU tests and benchmark
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models/backend
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models
 	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove the environment, the demo and all caches

@@ -270,7 +270,8 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
             def own(*arrays: Any) -> Any:
                 return function(xp, *arrays)
 
-            own.__name__ = function.__name__
+            name = function.__name__  # the kernel's: "<lambda>" does not compile
+            own.__name__ = name if name.isidentifier() else "fused"
             twins[id(xp)] = xp.fuse(own)
         dtype = args[0].dtype
         narrow = [dtype.type(each) if isinstance(each, float) else each for each in args]

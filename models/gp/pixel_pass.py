@@ -35,8 +35,11 @@ from models.gp.kept_kernels import KeptBlock
 from models.gp.kernels import Kernel
 
 ROWS = 512  # pixels a tile: its matrices stay near the cache
-DEVICE_ROWS = 16384  # on a device: enough work to hide the start of its kernels
+DEVICE_VALUES = (
+    1 << 26
+)  # of a tile's matrix on a device: enough work to hide the start of its kernels
 SQUARED = 4096  # pixels of one symmetric update
+DEVICE_SQUARED = 16384  # of one product on a device: more would add up too much in single precision
 KEEP = 16384  # pixels for which the kernel's by-products are kept instead of made again
 DEVICE_KEEP = 1 << 18  # on a device
 STRIP = 128  # columns of a strip of Q's triangle
@@ -128,7 +131,7 @@ class PixelPass:
             sums["cov"] = of.sums.T @ (by[:, None] * of.sums)
             if drawn is not None:
                 sums["cov"] += drawn.d_cov
-        for number, rows in enumerate(row_tiles(self.z.shape[0], _rows(xp))):
+        for number, rows in enumerate(row_tiles(self.z.shape[0], _rows(xp, alpha.shape[0]))):
             mark = self.arena.mark()
             k, d_k = self.k[rows], self.kq[rows]
             gm = d_m[rows].astype(dtype)
@@ -222,7 +225,7 @@ def forward(
         kept.k, caches = k_all, kept.tiles
     elif learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP):
         caches = []
-    for rows in row_tiles(n_pix, _rows(xp)):
+    for rows in row_tiles(n_pix, _rows(xp, n_ind)):
         mark = arena.mark()
         if found:
             k = k_all[rows]
@@ -265,8 +268,8 @@ def _low(params: Arrays, z: Any) -> tuple[Any, Any, Any, Any]:
     return params["theta"], *(like(params[name], z, z.dtype) for name in ("w", "alpha", "q"))
 
 
-def _rows(xp: Any) -> int:
-    return ROWS if xp is np else DEVICE_ROWS
+def _rows(xp: Any, n_ind: int) -> int:
+    return ROWS if xp is np else max(1, DEVICE_VALUES // n_ind)
 
 
 def squares(k: Any, weight: Any, allocate: Any) -> Any:
@@ -279,7 +282,7 @@ def squares(k: Any, weight: Any, allocate: Any) -> Any:
     n_ind = k.shape[1]
     total = xp.zeros((n_ind, n_ind))
     if xp is not np:  # nothing to be won: a look at the signs would hold up the device
-        for rows in row_tiles(k.shape[0], DEVICE_ROWS):
+        for rows in row_tiles(k.shape[0], DEVICE_SQUARED):
             total += _scaled(k[rows], weight[rows].astype(k.dtype)[:, None]).T @ k[rows]
         return 0.5 * (total + total.T)
     root = xp.sqrt(xp.abs(weight)).astype(k.dtype)

@@ -285,6 +285,9 @@ class _Fusion:
 
     def __init__(self, function: Any) -> None:
         self._function = function
+        if not function.__name__.isidentifier():  # it names the kernel
+            message = f"{function.__name__} does not compile"
+            raise TypeError(message)
         _Fusion.made.append(function.__name__)
 
     def __call__(self, *args: Any) -> Any:

@@ -25,10 +25,11 @@ pytestmark = [
 
 
 def _problem(dtype):
-    bags = speed.make_bags(40_000)
+    bags = speed.make_bags(40_000, 400)
     model = plain(
-        VBAgg, link="exp", estimator="bound", kernel="additive", n_inducing=200, dtype=dtype
-    )
+        VBAgg, link="exp", estimator="bound", kernel="additive", n_inducing=200, dtype=dtype,
+        posterior_steps="adam", learn_inducing=True,
+    )  # fmt: skip
     source = BagsSource(bags, 0, block_pixels=20_000, block_bags=bags.n_bag)
     state = start_training(model, source, seed=0, learning_rate=0.1, tolerance=1.0).state
     rng = np.random.default_rng(1)

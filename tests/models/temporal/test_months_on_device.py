@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 
 from models import PeriodSource
+from models.backend.arrays import count_devices
 from models.training.device import block_executor, find_device
 from models.training.executor import ThreadExecutor
 from tests.models.backend import strict_cupy
 from tests.models.temporal.world import Held, model_of, months
 
 
-def test_sums_of_a_period_are_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+ON = ["strict", *([pytest.param("real", marks=pytest.mark.gpu)] if count_devices() else [])]
+
+
+@pytest.mark.parametrize("on", ON)
+def test_sums_of_a_period_are_the_hosts(on: str, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(model_of(n_inducing=8), months(2))
     state = held.profile.at(held.start, 1.0, slopes=False).state
     basis, now = held.profile.smoothed(state)
@@ -22,7 +27,8 @@ def test_sums_of_a_period_are_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None
     numbers = np.flatnonzero(source.block_period == 1).tolist()
     with ThreadExecutor(held.model, source, 1) as executor:  # type: ignore[arg-type]
         here = executor.sum(params, numbers)
-    strict_cupy.install(monkeypatch)
+    if on == "strict":
+        strict_cupy.install(monkeypatch)
     with block_executor(held.model, source, 1, find_device("gpu")) as executor:  # type: ignore[arg-type]
         there = executor.sum(params, numbers)
     assert there.bound == pytest.approx(here.bound, rel=1e-11)
