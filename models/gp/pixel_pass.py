@@ -35,11 +35,9 @@ from models.gp.kept_kernels import KeptBlock
 from models.gp.kernels import Kernel
 
 ROWS = 512  # pixels a tile: its matrices stay near the cache
-DEVICE_VALUES = (
-    1 << 26
-)  # of a tile's matrix on a device: enough work to hide the start of its kernels
+DEVICE_VALUES = 1 << 26  # of a matrix on a device: enough work to hide the start of its kernels
 SQUARED = 4096  # pixels of one symmetric update
-DEVICE_SQUARED = 16384  # of one product on a device: more would add up too much in single precision
+DEVICE_SQUARED = 16384  # on a device: single precision adds up no more than that
 KEEP = 16384  # pixels for which the kernel's by-products are kept instead of made again
 DEVICE_KEEP = 1 << 18  # on a device
 STRIP = 128  # columns of a strip of Q's triangle

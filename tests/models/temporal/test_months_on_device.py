@@ -12,7 +12,6 @@ from models.training.executor import ThreadExecutor
 from tests.models.backend import strict_cupy
 from tests.models.temporal.world import Held, model_of, months
 
-
 ON = ["strict", *([pytest.param("real", marks=pytest.mark.gpu)] if count_devices() else [])]
 
 
