@@ -21,6 +21,7 @@ import numpy as np
 
 from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, override
+from models.gp import compiled_shapes as loops
 from models.gp.components import Component
 from models.gp.kernel_sums import Sum
 from models.gp.kernels import Kernel, Pairs
@@ -231,6 +232,10 @@ class TermKernel(Kernel):
 def _averaged(k: Any, share: Any) -> Any:
     """Average the columns (n, n_value * n_node) of each inducing variable: (n, n_value)."""
     n_value, n_node = share.shape
+    if namespace(k) is np:
+        out = np.empty((k.shape[0], n_value), k.dtype)
+        loops.averaged(k, share, out)
+        return out
     return namespace(k).einsum("nvj,vj->nv", k.reshape(k.shape[0], n_value, n_node), share)
 
 

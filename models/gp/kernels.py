@@ -21,6 +21,7 @@ import numpy as np
 from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import override
+from models.gp import compiled_shapes as loops
 from models.gp.components import Component, separate
 from models.gp.random_features import FeatureAdjoint, Features
 from models.gp.shapes import SHAPES
@@ -249,6 +250,10 @@ class Radial(Kernel):
         theta, z, xp = at.theta, at.z, namespace(at.z)
         zs, ws = self._scaled(theta, z), self._scaled(theta, at.w)
         shape, log_variance = SHAPES[self.shape], float(theta[0])
+        if xp is np and zs.shape[1] == 1:
+            along = shape.on_line(zs[:, 0], ws[:, 0], log_variance, at.allocate)
+            if along is not None:
+                return along[0], (*along, shape.slope, zs, ws)
         scale = shape.scale
         ones = xp.ones((zs.shape[0], 1), dtype=z.dtype)
         wide_z = xp.concatenate([zs, (zs * zs).sum(axis=1, keepdims=True), ones], axis=1)
@@ -266,29 +271,39 @@ class Radial(Kernel):
 
     @override
     def adjoints(self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool) -> tuple[Any, Any]:
-        """``sum G (z - w)^2`` expanded, to leave only matrix products."""
+        """Of one column in one pass; of more ``sum G (z - w)^2`` expanded, to leave products."""
         xp = namespace(at.z)
         value, u, slope, zs, ws = cache
-        g = at.allocate(adjoint.shape, adjoint.dtype)
-        xp.multiply(adjoint, u, out=g)
-        rows = g @ xp.ones(g.shape[1], dtype=g.dtype)
-        wide_z = xp.concatenate([zs, xp.ones((zs.shape[0], 1), dtype=zs.dtype)], axis=1)
-        by_w = g.T @ wide_z
-        gz, cols = by_w[:, :-1], by_w[:, -1]
-        per_column = (
-            rows.astype(xp.float64) @ (zs * zs)
-            + cols.astype(xp.float64) @ (ws * ws)
-            - 2 * (gz * ws).sum(axis=0, dtype=xp.float64)
-        )
-        per_column *= -2 * slope  # d(d2) / d log lengthscale = -2 d2
         grad = xp.empty(self.n_theta)
-        grad[0] = rows.sum(dtype=xp.float64) if u is value else xp.vdot(adjoint, value)
+        if xp is np and zs.shape[1] == 1:
+            per_column, apart = np.empty(1), np.zeros(ws.shape)
+            line = (zs[:, 0], ws[:, 0], apart[:, 0])
+            grad[0], per_column[0] = loops.line_adjoints(adjoint, value, u, *line)
+        else:
+            g = at.allocate(adjoint.shape, adjoint.dtype)
+            if xp is np:
+                rows = np.empty(zs.shape[0])
+                grad[0] = loops.weighed(adjoint, value, u, g, rows)
+            else:
+                xp.multiply(adjoint, u, out=g)
+                rows = g @ xp.ones(g.shape[1], dtype=g.dtype)
+                grad[0] = rows.sum(dtype=xp.float64) if u is value else xp.vdot(adjoint, value)
+            wide_z = xp.concatenate([zs, xp.ones((zs.shape[0], 1), dtype=zs.dtype)], axis=1)
+            by_w = g.T @ wide_z
+            gz, cols = by_w[:, :-1], by_w[:, -1]
+            per_column = (
+                rows.astype(xp.float64) @ (zs * zs)
+                + cols.astype(xp.float64) @ (ws * ws)
+                - 2 * (gz * ws).sum(axis=0, dtype=xp.float64)
+            )
+            apart = gz - cols[:, None] * ws
+        per_column *= -2 * slope  # d(d2) / d log lengthscale = -2 d2
         grad[1:] = per_column if self.ard else per_column.sum()
         if not want_w:
             return grad, None
         dw = xp.zeros(at.w.shape)
         scale = like((-2 * slope) * np.exp(-at.theta[1:]), at.z)
-        dw[:, self.columns[0] : self.columns[1]] = (gz - cols[:, None] * ws) * scale
+        dw[:, self.columns[0] : self.columns[1]] = apart * scale
         return grad, dw
 
     @property

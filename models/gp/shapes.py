@@ -11,6 +11,7 @@ from scipy.special import ndtri, stdtrit
 from models.backend.arena import Allocate
 from models.backend.arrays import fused
 from models.core.protocol import override
+from models.gp import compiled_shapes as loops
 
 
 class Shape(ABC):
@@ -53,6 +54,13 @@ class Shape(ABC):
             Hands out arrays, see :mod:`models.backend.arena`.
         """
 
+    def on_line(
+        self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
+    ) -> tuple[Any, Any] | None:
+        """Do the same on the host for one column: (n,) and (m,); None where only that is known."""
+        del z, w, log_variance, allocate
+        return None
+
     def on_device(self, xp: Any, d2: Any, log_variance: float) -> tuple[Any, Any]:
         """Do the same on a device, where kept buffers bring nothing and one fused kernel is all."""
         return self.on_host(xp, d2, log_variance, xp.empty)
@@ -76,7 +84,19 @@ class Rbf(Shape):
 
     @override
     def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
-        value = xp.exp(d2, out=d2)
+        if xp is np:
+            value = allocate(d2.shape, d2.dtype)
+            loops.rbf_matrix(d2, value)
+            return value, value
+        value = xp.exp(d2)
+        return value, value
+
+    @override
+    def on_line(
+        self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
+    ) -> tuple[Any, Any]:
+        value = allocate((z.shape[0], w.shape[0]), z.dtype)
+        loops.rbf_line(z, w, log_variance, value)
         return value, value
 
     @override
@@ -119,18 +139,21 @@ class Matern12(Matern):
     def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
         # The expanded square leaves rounding where z = w, which the square root here would magnify;
         # and k' = -e^-r / (2 r) is infinite there, where it only ever multiplies a zero difference.
-        apart = d2 > 64 * xp.finfo(d2.dtype).eps
-        r = xp.sqrt(xp.where(apart, d2, 0))
-        value = allocate(d2.shape, d2.dtype)
-        xp.exp(log_variance - r, out=value)
-        u = allocate(d2.shape, d2.dtype)
-        xp.divide(value, xp.where(apart, r, 1), out=u)
-        u *= apart
+        value, u = allocate(d2.shape, d2.dtype), allocate(d2.shape, d2.dtype)
+        loops.matern12_matrix(d2, _least(d2), log_variance, value, u)
+        return value, u
+
+    @override
+    def on_line(
+        self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
+    ) -> tuple[Any, Any]:
+        value, u = _two(z, w, allocate)
+        loops.matern12_line(z, w, _least(z), log_variance, value, u)
         return value, u
 
     @override
     def on_device(self, xp: Any, d2: Any, log_variance: float) -> tuple[Any, Any]:
-        return _fused_matern12(d2, log_variance, float(64 * np.finfo(d2.dtype).eps))
+        return _fused_matern12(d2, log_variance, _least(d2))
 
 
 class Matern32(Matern):
@@ -141,14 +164,17 @@ class Matern32(Matern):
 
     @override
     def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
-        xp.maximum(d2, 0, out=d2)
-        a = xp.sqrt(d2, out=d2)
-        decay = allocate(a.shape, a.dtype)
-        xp.subtract(a.dtype.type(log_variance), a, out=decay)
-        xp.exp(decay, out=decay)
-        a += 1
-        a *= decay
-        return a, decay
+        value, u = allocate(d2.shape, d2.dtype), allocate(d2.shape, d2.dtype)
+        loops.matern32_matrix(d2, log_variance, value, u)
+        return value, u
+
+    @override
+    def on_line(
+        self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
+    ) -> tuple[Any, Any]:
+        value, u = _two(z, w, allocate)
+        loops.matern32_line(z, w, log_variance, value, u)
+        return value, u
 
     @override
     def on_device(self, xp: Any, d2: Any, log_variance: float) -> tuple[Any, Any]:
@@ -163,20 +189,31 @@ class Matern52(Matern):
 
     @override
     def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
-        xp.maximum(d2, 0, out=d2)
-        square = allocate(d2.shape, d2.dtype)
-        xp.divide(d2, 3, out=square)
-        a = xp.sqrt(d2, out=d2)
-        decay = xp.exp(a.dtype.type(log_variance) - a)
-        a += 1
-        a *= decay
-        square *= decay
-        square += a
-        return square, a
+        value, u = allocate(d2.shape, d2.dtype), allocate(d2.shape, d2.dtype)
+        loops.matern52_matrix(d2, log_variance, value, u)
+        return value, u
+
+    @override
+    def on_line(
+        self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
+    ) -> tuple[Any, Any]:
+        value, u = _two(z, w, allocate)
+        loops.matern52_line(z, w, log_variance, value, u)
+        return value, u
 
     @override
     def on_device(self, xp: Any, d2: Any, log_variance: float) -> tuple[Any, Any]:
         return _fused_matern52(d2, log_variance)
+
+
+def _least(d2: Any) -> float:
+    """Return the largest squared distance that may be rounding."""
+    return float(64 * np.finfo(d2.dtype).eps)
+
+
+def _two(z: np.ndarray, w: np.ndarray, allocate: Allocate) -> tuple[Any, Any]:
+    shape = (z.shape[0], w.shape[0])
+    return allocate(shape, z.dtype), allocate(shape, z.dtype)
 
 
 @fused

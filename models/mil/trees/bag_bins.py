@@ -12,12 +12,9 @@ number of ratios below each. Every count is that of the comparisons.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numba
 import numpy as np
 
+from models.backend.compiled import compiled
 from models.mil.trees.value_bins import N_BIN
 
 N_GROUP = 256
@@ -30,18 +27,6 @@ N_SHARE = (SMALL_BAG + 1) * (SMALL_BAG + 2) // 2  # counts of all small bags, 0 
 UNSURE = np.uint64(2**64 - 1)
 SMALL, SHARES = np.uint64(SMALL_BAG), np.uint64(N_SHARE)
 ONE, BYTE, EIGHT = np.uint64(1), np.uint64(255), np.uint64(8)
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compile without the interpreter's lock, keeping the machine code where that is possible.
-
-    An installation that nobody may write to, used by somebody without a home (in a container, say),
-    has no place for it: the function is then compiled anew in each process.
-    """
-    try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:
-        return numba.njit(nogil=True)(function)
 
 
 # mypy: disable-error-code="no-untyped-def"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.mil.trees.bag_bins import compiled
+from models.backend.compiled import compiled
 
 RELATIVE, ABSOLUTE, RELIC = 0, 1, 2
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from models.mil.trees.bag_trees import compiled
+from models.backend.compiled import compiled
 
 NEGATIVE = 0.05  # pi of negative bags at the start
 MAX_SWEEPS = 200
