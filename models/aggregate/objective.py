@@ -121,7 +121,7 @@ def aggregate(
         d_s += 0.5 * by_b
     drawn = None
     if share is not None:
-        by_log, drawn = share.backward(-at.by_variance * together, fwd.m.shape[0])
+        by_log, drawn = share.backward(-at.by_variance * together, fwd.m.shape[0], slopes=slopes)
         d_m += by_log
         d_s += 0.5 * by_log
     return Aggregated(

@@ -301,16 +301,18 @@ class Members:
         search, profile = self._search, self._profile
         phi = profile.pack(state.params)
         offset, at = draw - phi, None
+        most = STEEP * max(fall, 0.0) + self.unpromised
         for _ in range(DRAWN_IN):
             try:
                 away = profile.unpack(state, phi + offset)
-                at = search.point(profile, away, MEMBER_Q, slopes=False)
+                at = search.point(profile, away, MEMBER_Q, value - most, slopes=False)
             except NumericalError:  # so far away that the bound has no number there
                 at, offset = None, 0.5 * offset
                 continue
             fell = value - at.value
-            if fell <= STEEP * max(fall, 0.0) + self.unpromised:
+            if fell <= most:
                 break
+            fell = max(fell - at.left, most)  # a climb that is given up has something left
             # The posterior falls faster than was promised, or the best q was not found there: about
             # as deep as was promised, and not to the edge of what is allowed: steps that aim there
             # end beyond it, again and again.

@@ -84,16 +84,8 @@ _bits_of, _of_bits = _bits()
 
 
 @numba.njit(inline="always")
-def exp(x):
-    """Return ``e^x`` within 2 units in the last place, as the vector unit can: no branch, no table.
-
-    ``x = n log 2 + r``; ``e^r`` is Taylor's polynomial of degree 13, ``2^n`` an exponent. Below
-    -708 it is 0, above 709 infinite.
-    """
-    at = min(max(x, LEAST), MOST)
-    shifted = at * LOG2_E + TO_INTEGER
-    n = shifted - TO_INTEGER
-    r = (at - n * LN2_HIGH) - n * LN2_LOW
+def _slope(r):
+    """Return ``(e^r - 1) / r``, by Taylor's polynomial of degree 12: for ``|r| <= log(2) / 2``."""
     p = 1.0 / 6227020800.0
     p = p * r + 1.0 / 479001600.0
     p = p * r + 1.0 / 39916800.0
@@ -106,9 +98,39 @@ def exp(x):
     p = p * r + 1.0 / 24.0
     p = p * r + 1.0 / 6.0
     p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
+    return p * r + 1.0
+
+
+@numba.njit(inline="always")
+def exp(x):
+    """Return ``e^x`` within 2 units in the last place, as the vector unit can: no branch, no table.
+
+    ``x = n log 2 + r``; ``e^r`` is a polynomial, ``2^n`` an exponent. Below
+    -708 it is 0, above 709 infinite.
+    """
+    at = min(max(x, LEAST), MOST)
+    shifted = at * LOG2_E + TO_INTEGER
+    n = shifted - TO_INTEGER
+    r = (at - n * LN2_HIGH) - n * LN2_LOW
+    p = _slope(r) * r + 1.0
     p *= _of_bits((_bits_of(shifted) + np.int64(1023)) << np.int64(52))
     if x < LEAST:
         return 0.0
-    return np.inf if x > MOST else p + (x - at)  # what is not a number stays so
+    if x > MOST:
+        return np.inf
+    return p if x == x else x
+
+
+@numba.njit(inline="always")
+def expm1(x):
+    """Return ``e^x - 1`` as :func:`exp` does, near 0 with all digits: for ``x`` above -37."""
+    at = min(max(x, -37.0), MOST)
+    shifted = at * LOG2_E + TO_INTEGER
+    n = shifted - TO_INTEGER
+    r = (at - n * LN2_HIGH) - n * LN2_LOW
+    p = _slope(r)
+    two = _of_bits((_bits_of(shifted) + np.int64(1023)) << np.int64(52))
+    p = two * (p * r) + (two - 1.0)
+    if x > MOST:
+        return np.inf
+    return p if x == x else x

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from models.backend.arrays import add_at, like, namespace, segment_sum, spread, to_host
+from models.gp import compiled_pairs as loops
 from models.gp.pixel_pass import PairAdjoint, PixelPass
 from models.likelihoods.links import Link
 
@@ -31,12 +32,23 @@ TOGETHER = 128  # nodes of small bags whose pairs are visited at once
 
 @dataclass(frozen=True)
 class _Group:
-    """Nodes of some bags: their places among the pixels, masses and bags, (n_node,) each."""
+    """Nodes of some bags: their places among the pixels, masses and bags, (n_node,) each.
+
+    Attributes
+    ----------
+    starts : (n_bag + 1,) int64
+        Where the nodes of each bag begin, one after the other.
+    """
 
     nodes: Any
     mass: Any
     bag: Any
-    single: bool
+    starts: np.ndarray
+
+    @property
+    def single(self) -> bool:
+        """Whether they are of one bag."""
+        return self.starts.shape[0] == 2
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,7 @@ class _Strip:
     left: list[Any]
     before: list[Any]
     cache: Any
+    k: Any
 
 
 class BagVariance:
@@ -95,26 +108,32 @@ class BagVariance:
         self.value = segment_sum(square * each, offsets)
         self._d_m, self._d_s = square * each_m, square * each_s
         self._strips: list[_Strip] = []
+        self._compiled = link.n_term is None and namespace(fwd.z) is np
 
     def visit(self, group: _Group) -> None:
         """Add the pairs of different nodes of each bag of a group."""
-        fwd, here = self._fwd, group.nodes
+        fwd, here = self._fwd, _range(group.nodes)
         z, k, kq = fwd.z[here], fwd.k[here], fwd.kq[here]
         weighted = self._weighted(group)
-        n = int(here.shape[0])
+        n = int(group.nodes.shape[0])
         for first in range(0, n, PAIRS):
             rows = slice(first, min(first + PAIRS, n))
             prior, cache = self._prior(z, rows)
-            cov = prior - kq[rows] @ k.T
-            apart = self._apart(group, rows)
-            cov *= apart
-            power, before = _powers(self._link, cov)
-            left = [each @ factor for each, factor in zip(power, weighted, strict=True)]
+            if self._compiled:
+                left, before = [np.empty(prior.shape[0], prior.dtype)], [np.empty_like(prior)]
+                at = (prior, kq[rows], k, group.starts, first, weighted[0])
+                loops.exponential_pairs(*at, before[0], left[0])
+            else:
+                cov = prior - kq[rows] @ k.T
+                apart = self._apart(group, rows)
+                cov *= apart
+                power, before = _powers(self._link, cov)
+                left = [each @ factor for each, factor in zip(power, weighted, strict=True)]
+                for each in before:
+                    each *= apart
             for factor, sums in zip(weighted, left, strict=True):
                 add_at(self.value, group.bag[rows], factor[rows] * sums)
-            for each in before:
-                each *= apart
-            self._strips.append(_Strip(group, rows, left, before, cache))
+            self._strips.append(_Strip(group, rows, left, before, cache, k))
 
     def _prior(self, z: Any, rows: slice) -> tuple[Any, Any]:
         """Return the prior covariances of a strip, the next one, and their by-products."""
@@ -154,6 +173,7 @@ class BagVariance:
             by_row = slope[group.bag[rows]]
             z = fwd.z[group.nodes]
             adjoint: Any = 0.0
+            by_k: Any = None
             parts = zip(strip.left, strip.before, weighted, self._slopes, self._curves, strict=True)
             for left, before, factor, by_m, by_s in parts:
                 # Both ends of a pair: twice its row.
@@ -161,8 +181,13 @@ class BagVariance:
                 d_m[here] += grad * by_m[here]
                 d_s[here] += 0.5 * grad * by_s[here]
                 row = (by_row * factor[rows]).astype(fwd.z.dtype)
-                adjoint = adjoint + row[:, None] * factor * before
-            gks.append(adjoint @ fwd.k[group.nodes])
+                if self._compiled:
+                    adjoint, by_k = np.empty_like(before), np.empty_like(strip.k[rows])
+                    at = (before, strip.k, group.starts, rows.start, row, factor)
+                    loops.pair_adjoints(*at, adjoint, by_k)
+                else:
+                    adjoint = adjoint + row[:, None] * factor * before
+            gks.append(adjoint @ strip.k if by_k is None else by_k)
             rows_of.append(here)
             if slopes:
                 d_theta += fwd.kernel.backward(
@@ -244,8 +269,15 @@ def _grouped(bags: list[tuple[np.ndarray, np.ndarray, int]], like_array: Any) ->
         like(np.concatenate(nodes), like_array),
         like(np.concatenate(mass), like_array),
         like(of, like_array),
-        single=len(bags) == 1,
+        np.cumsum([0, *(each.shape[0] for each in nodes)]),
     )
+
+
+def _range(places: Any) -> Any:
+    """Return ascending places as a slice, which copies nothing, where they are all of a range."""
+    if namespace(places) is np and places[-1] - places[0] + 1 == places.shape[0]:
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
 
 
 def _diagonal(

@@ -68,8 +68,10 @@ class DrawnShare:
         self.value[self._bags] = (self._sums * self._turned).sum(axis=1) - each
         self.has[self._bags] = 1.0
 
-    def backward(self, slope: Any, n_pix: int) -> tuple[Any, DrawnAdjoint]:
+    def backward(self, slope: Any, n_pix: int, *, slopes: bool) -> tuple[Any, DrawnAdjoint]:
         """Take the derivative of the objective by :attr:`value`, (n_bag,), back.
+
+        ``slopes`` says whether those by ``k`` are wanted.
 
         Returns
         -------
@@ -85,7 +87,9 @@ class DrawnShare:
         by_log = xp.zeros(n_pix)
         along = (turned * self._k).sum(axis=1)
         by_log[like(self._nodes, slope)] = 2.0 * by * (self._w * along - self._over * self._o)
-        d_k = 2.0 * by[:, None] * (self._w[:, None] * turned - self._over[:, None] * self._kc)
+        d_k = None
+        if slopes:
+            d_k = 2.0 * by[:, None] * (self._w[:, None] * turned - self._over[:, None] * self._kc)
         d_cov = self._sums.T @ (own[:, None] * self._sums)
         d_cov -= self._k.T @ ((by * self._over)[:, None] * self._k)
         return by_log, DrawnAdjoint(self._nodes, d_k, d_cov)

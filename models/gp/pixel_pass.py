@@ -117,7 +117,6 @@ class PixelPass:
         allocate = self.arena.allocate
         d_alpha, d_w = xp.zeros(alpha.shape), xp.zeros(w.shape)
         d_theta = kernel.diag_backward(theta, self.z, d_s) if slopes else xp.zeros(theta.shape)
-        d_q = squares(self.k, -d_s, allocate)
         turned: Any = None
         b: Any = None
         bag: Any = None
@@ -164,16 +163,26 @@ class PixelPass:
             self.arena.release(mark)
         if pairs is not None:
             d_theta += pairs.d_theta
-            by_pairs = (self.k[like(pairs.rows, self.z)].T @ pairs.gk).astype(xp.float64)
-            d_q -= 0.5 * (by_pairs + by_pairs.T)
         return {
             **sums,
             "mean": d_m.sum(keepdims=True),
             "alpha": d_alpha,
-            "q": d_q,
+            "q": self._by_q(d_s, pairs),
             "theta": d_theta,
             "w": d_w,
         }
+
+    def _by_q(self, d_s: Any, pairs: PairAdjoint | None) -> Any:
+        """Return the adjoint of ``Q``: (n_ind, n_ind) float64."""
+        if pairs is None:
+            return squares(self.k, -d_s, self.arena.allocate)
+        if np.array_equal(pairs.rows, np.arange(self.k.shape[0])):  # one product has both
+            scaled = _scaled(self.k, d_s[:, None].astype(self.k.dtype))
+            both = (self.k.T @ (pairs.gk + scaled)).astype("float64")
+            return -0.5 * (both + both.T)
+        alone = squares(self.k, -d_s, self.arena.allocate)
+        both = (self.k[like(pairs.rows, self.z)].T @ pairs.gk).astype("float64")
+        return alone - 0.5 * (both + both.T)
 
 
 def forward(
@@ -369,8 +378,8 @@ class DrawnAdjoint:
     ----------
     rows : (n_node,) int64
         Pixels, ascending.
-    d_k : (n_node, n_ind) float64
-        Adjoint of their ``k``.
+    d_k : (n_node, n_ind) float64 or None
+        Adjoint of their ``k``, where slopes by the kernel are wanted.
     d_cov : (n_ind, n_ind) float64
     """
 

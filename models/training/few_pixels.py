@@ -18,7 +18,7 @@ from models.core.protocol import Arrays, Model, State, Stats
 from models.training.executor import Executor, Local, ThreadExecutor
 
 ALL_PIXELS = 2**31 - 1  # the most pixels of a bag that leaves none out
-BLOCK = 8192  # pixels of a block of such bags
+BLOCK = 2048  # pixels of a block of such bags: enough blocks for the threads of a small country
 FIELDS = (
     *("x", "weight", "coords", "offsets", "y", "bag"),
     *("trials", "squares", "margin", "source"),
