@@ -17,6 +17,7 @@ Where the part of ``V`` that the inducing variables have is known for all pixels
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -317,6 +318,16 @@ def choose_nodes(
     used = np.flatnonzero(p > 0)
     if used.shape[0] <= max_pixels:
         return used, p[used], None
+    return _drawn_nodes(np.ascontiguousarray(p, dtype=np.float64).tobytes(), max_pixels, seed)
+
+
+@lru_cache(1 << 13)
+def _drawn_nodes(
+    weights: bytes, max_pixels: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Draw the nodes of a bag, the same in each pass of a fit."""
+    p = np.frombuffer(weights)
+    used = np.flatnonzero(p > 0)
     edges = np.cumsum(p)
     at = (np.arange(max_pixels) + np.random.default_rng(seed).random(max_pixels)) * (
         edges[-1] / max_pixels
