@@ -60,6 +60,7 @@ class AverageCovariance:
         self.ones = self._sums @ np.ones(b.size)
         self._nodes, self._mass, self._apart, self._own = self._choose()
         self.terms = list(split_terms(kernel))
+        self._wide = [_is_wide(term) for term in self.terms]
         self._matrix: list[Matrix] = [self._of(term) for term in self.terms]
         self._known: list[OrderedDict[bytes, Part]] = [OrderedDict() for _ in self.terms]
 
@@ -97,7 +98,7 @@ class AverageCovariance:
         key = own.tobytes()
         if key not in known:
             k, lacking = self._matrix[number](own), None
-            if term.columns[1] - term.columns[0] > 1 and not _is_linear(term.kernel):
+            if self._wide[number]:
                 lacking = self._sums @ np.asarray(term.kernel.diag(own, self._z)) - np.diag(k)
             known[key] = k, lacking
             if len(known) > RECENT:
@@ -131,7 +132,9 @@ class AverageCovariance:
             place = (np.clip(theta[1], SHORTEST, LONGEST - 1e-9) - SHORTEST) / STEP
             number = int(place)
             variance, share = float(np.exp(theta[0])), float(place - number)
-            return variance * (1.0 - share) * at(number) + variance * share * at(number + 1)
+            out = variance * (1.0 - share) * at(number)
+            out += variance * share * at(number + 1)
+            return out
 
         return matrix
 
@@ -194,6 +197,10 @@ class AverageCovariance:
         row = np.repeat(np.arange(self._n_area), [last - start for start, last in places])
         share = csr_array((np.concatenate(shares), (row, np.arange(first))), (self._n_area, first))
         return np.concatenate(nodes), share, places, np.concatenate(masses)
+
+
+def _is_wide(term: Term) -> bool:
+    return term.columns[1] - term.columns[0] > 1 and not _is_linear(term.kernel)
 
 
 def _is_linear(kernel: Kernel) -> bool:

@@ -18,6 +18,7 @@ the parameter, which is what the optimiser moves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from scipy.special import expit, log_ndtr
 from models.core.protocol import Summary
 from models.gp.area_kernel import Areas
 from models.gp.kernel_sums import Product, Sum
-from models.gp.kernel_terms import TermKernel
+from models.gp.kernel_terms import whole_kernel
 from models.gp.kernels import Constant, Kernel, Linear, Radial
 from models.gp.regression_kernels import Ridge, Smooths
 from models.likelihoods.likelihood import Likelihood
@@ -73,7 +74,7 @@ def log_prior(
     """
     value, grad = 0.0, np.zeros_like(theta)
     rate_sd = -np.log(TAIL) / find_link(link).large_sd
-    for leaf, part in _leaves(kernel, 0):
+    for leaf, part in _all_leaves(whole_kernel(kernel)):
         at = theta[part]
         n_variance = leaf.n_theta if isinstance(leaf, Linear | Ridge) else 1
         if isinstance(leaf, Smooths):
@@ -213,11 +214,16 @@ def level_unit(
     return {"level_unit": np.array([cases])}
 
 
-def _leaves(
-    kernel: Kernel, start: int
-) -> Iterator[tuple[Radial | Linear | Ridge | Smooths | Constant | Areas, slice]]:
-    if isinstance(kernel, TermKernel):
-        kernel = kernel.whole
+Leaf = Radial | Linear | Ridge | Smooths | Constant | Areas
+
+
+@lru_cache(64)
+def _all_leaves(kernel: Kernel) -> tuple[tuple[Leaf, slice], ...]:
+    """Return the kernels that one is made of, once: a chain asks thousands of times."""
+    return tuple(_leaves(kernel, 0))
+
+
+def _leaves(kernel: Kernel, start: int) -> Iterator[tuple[Leaf, slice]]:
     if isinstance(kernel, Sum | Product):
         yield from _leaves(kernel.left, start)
         yield from _leaves(kernel.right, start + kernel.left.n_theta)
