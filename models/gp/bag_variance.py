@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from models.backend.arrays import add_at, like, namespace, segment_sum, spread, to_host
-from models.gp import compiled_pairs as loops
+from models.gp import compiled_loops as loops
 from models.gp.pixel_pass import PairAdjoint, PixelPass
 from models.likelihoods.links import Link
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, override
-from models.gp import compiled_shapes as loops
+from models.gp import compiled_loops as loops
 from models.gp.components import Component
 from models.gp.kernel_sums import Sum
 from models.gp.kernels import Kernel, Pairs

@@ -21,7 +21,7 @@ import numpy as np
 from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import override
-from models.gp import compiled_shapes as loops
+from models.gp import compiled_loops as loops
 from models.gp.components import Component, separate
 from models.gp.random_features import FeatureAdjoint, Features
 from models.gp.shapes import SHAPES

@@ -11,7 +11,7 @@ from scipy.special import ndtri, stdtrit
 from models.backend.arena import Allocate
 from models.backend.arrays import fused
 from models.core.protocol import override
-from models.gp import compiled_shapes as loops
+from models.gp import compiled_loops as loops
 
 
 class Shape(ABC):
