@@ -19,7 +19,7 @@ RUN    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist workste
 N      ?= 200
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo serve test slow faults lint types imports reference site pictures bench bump gpu clean
+.PHONY: help install dev demo serve test slow faults lint types imports reference site pictures bench bump evidence gpu clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
@@ -120,6 +120,9 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.vietnam
 	$(BIN)/python -m benchmarks.mutate
 	$(BIN)/python -m benchmarks.stale  # ends with an error where a page quotes what was not measured again
+
+evidence: $(DEV)  ## write docs/evidence.md from the figures of all benchmarks
+	$(BIN)/python -m benchmarks.evidence
 
 gpu: $(DEV) $(GPU)  ## on a machine with a GPU: install CuPy, run the GPU tests and benchmark
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gpu tests/models
