@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from models import VBAgg
 from models.gp import bag_variance, draws, kernels, pixel_pass
 
@@ -38,13 +40,13 @@ def counted(add: Add) -> Iterator[None]:
             add("passes", block.n_bag)
             add("pixels", block.n_pix)
 
-    def symmetric(k: Any, *_: Any) -> None:
-        add("flops", k.shape[0] * k.shape[1] ** 2)
+    def symmetric(fwd: Any, *_: Any) -> None:
+        add("flops", fwd.k.shape[0] * fwd.k.shape[1] ** 2)
 
     def pairs(variance: Any, group: Any) -> None:
-        n = group.nodes.shape[0]
-        add("flops", 3 * n * n * variance._fwd.k.shape[1])  # K Q K', the adjoint's with K
-        add("exps", n * n / 2)
+        n_pair = float((np.diff(group.starts) ** 2).sum())  # of the same area
+        add("flops", 3 * n_pair * variance._fwd.k.shape[1])  # K Q K', the adjoint's with K
+        add("exps", n_pair / 2)
 
     def moments(_: Any, params: Any, z: Any, *, learn: bool = True, **__: Any) -> None:
         add("flops", (2 if learn else 1) * z.shape[0] * params["alpha"].shape[0] ** 2)
@@ -59,7 +61,7 @@ def counted(add: Add) -> Iterator[None]:
         add("exps", n * n_feature / 2)
 
     put(VBAgg, "block_stats", visit_of_bags)
-    put(pixel_pass, "squares", symmetric)
+    put(pixel_pass.PixelPass, "_by_q", symmetric)
     put(pixel_pass, "forward", moments)
     put(bag_variance.BagVariance, "visit", pairs)
     put(kernels.Radial, "evaluate", kernel)

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from models.backend.arrays import add_at, like, namespace, segment_sum, spread, to_host
-from models.gp import compiled_loops as loops
 from models.gp.pixel_pass import PairAdjoint, PixelPass
+from models.gp.shapes import loops
 from models.likelihoods.links import Link
 
 PAIRS = 192  # rows of a strip of pairs: its matrices stay in the cache
@@ -123,7 +123,7 @@ class BagVariance:
             if self._compiled:
                 left, before = [np.empty(prior.shape[0], prior.dtype)], [np.empty_like(prior)]
                 at = (prior, kq[rows], k, group.starts, first, weighted[0])
-                loops.exponential_pairs(*at, before[0], left[0])
+                loops().exponential_pairs(*at, before[0], left[0])
             else:
                 cov = prior - kq[rows] @ k.T
                 apart = self._apart(group, rows)
@@ -185,7 +185,7 @@ class BagVariance:
                 if self._compiled:
                     adjoint, by_k = np.empty_like(before), np.empty_like(strip.k[rows])
                     at = (before, strip.k, group.starts, rows.start, row, factor)
-                    loops.pair_adjoints(*at, adjoint, by_k)
+                    loops().pair_adjoints(*at, adjoint, by_k)
                 else:
                     adjoint = adjoint + row[:, None] * factor * before
             gks.append(adjoint @ strip.k if by_k is None else by_k)

@@ -21,12 +21,12 @@ import numpy as np
 
 from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, override
-from models.gp import compiled_loops as loops
 from models.gp.components import Component
 from models.gp.kernel_sums import Sum
 from models.gp.kernels import Kernel, Pairs
 from models.gp.random_features import FeatureAdjoint, Features
 from models.gp.regression_kernels import Smooths
+from models.gp.shapes import loops
 
 N_FEATURE_ONE = 128  # random features of a term of one dimension
 N_FEATURE_STRATA = 32  # where their frequencies are stratified
@@ -234,7 +234,7 @@ def _averaged(k: Any, share: Any) -> Any:
     n_value, n_node = share.shape
     if namespace(k) is np:
         out = np.empty((k.shape[0], n_value), k.dtype)
-        loops.averaged(k, share, out)
+        loops().averaged(k, share, out)
         return out
     return namespace(k).einsum("nvj,vj->nv", k.reshape(k.shape[0], n_value, n_node), share)
 

@@ -21,10 +21,9 @@ import numpy as np
 from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import override
-from models.gp import compiled_loops as loops
 from models.gp.components import Component, separate
 from models.gp.random_features import FeatureAdjoint, Features
-from models.gp.shapes import SHAPES
+from models.gp.shapes import SHAPES, loops
 
 # Length-scale of space at the start, in deviations of the coordinates (a country is 3 to 5 across):
 # from a longer one the noise takes up what the field could say, and the objective is flat.
@@ -278,12 +277,12 @@ class Radial(Kernel):
         if xp is np and zs.shape[1] == 1:
             per_column, apart = np.empty(1), np.zeros(ws.shape)
             line = (zs[:, 0], ws[:, 0], apart[:, 0])
-            grad[0], per_column[0] = loops.line_adjoints(adjoint, value, u, *line)
+            grad[0], per_column[0] = loops().line_adjoints(adjoint, value, u, *line)
         else:
             g = at.allocate(adjoint.shape, adjoint.dtype)
             if xp is np:
                 rows = np.empty(zs.shape[0])
-                grad[0] = loops.weighed(adjoint, value, u, g, rows)
+                grad[0] = loops().weighed(adjoint, value, u, g, rows)
             else:
                 xp.multiply(adjoint, u, out=g)
                 rows = g @ xp.ones(g.shape[1], dtype=g.dtype)

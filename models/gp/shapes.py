@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,14 @@ from scipy.special import ndtri, stdtrit
 from models.backend.arena import Allocate
 from models.backend.arrays import fused
 from models.core.protocol import override
-from models.gp import compiled_loops as loops
+
+
+@cache
+def loops() -> Any:
+    """Return :mod:`models.gp.compiled_loops`, imported when first used: the compiler takes long."""
+    from models.gp import compiled_loops
+
+    return compiled_loops
 
 
 class Shape(ABC):
@@ -86,7 +94,7 @@ class Rbf(Shape):
     def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
         if xp is np:
             value = allocate(d2.shape, d2.dtype)
-            loops.rbf_matrix(d2, value)
+            loops().rbf_matrix(d2, value)
             return value, value
         value = xp.exp(d2)
         return value, value
@@ -96,7 +104,7 @@ class Rbf(Shape):
         self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
     ) -> tuple[Any, Any]:
         value = allocate((z.shape[0], w.shape[0]), z.dtype)
-        loops.rbf_line(z, w, log_variance, value)
+        loops().rbf_line(z, w, log_variance, value)
         return value, value
 
     @override
@@ -140,7 +148,7 @@ class Matern12(Matern):
         # The expanded square leaves rounding where z = w, which the square root here would magnify;
         # and k' = -e^-r / (2 r) is infinite there, where it only ever multiplies a zero difference.
         value, u = allocate(d2.shape, d2.dtype), allocate(d2.shape, d2.dtype)
-        loops.matern12_matrix(d2, _least(d2), log_variance, value, u)
+        loops().matern12_matrix(d2, _least(d2), log_variance, value, u)
         return value, u
 
     @override
@@ -148,7 +156,7 @@ class Matern12(Matern):
         self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
     ) -> tuple[Any, Any]:
         value, u = _two(z, w, allocate)
-        loops.matern12_line(z, w, _least(z), log_variance, value, u)
+        loops().matern12_line(z, w, _least(z), log_variance, value, u)
         return value, u
 
     @override
@@ -165,7 +173,7 @@ class Matern32(Matern):
     @override
     def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
         value, u = allocate(d2.shape, d2.dtype), allocate(d2.shape, d2.dtype)
-        loops.matern32_matrix(d2, log_variance, value, u)
+        loops().matern32_matrix(d2, log_variance, value, u)
         return value, u
 
     @override
@@ -173,7 +181,7 @@ class Matern32(Matern):
         self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
     ) -> tuple[Any, Any]:
         value, u = _two(z, w, allocate)
-        loops.matern32_line(z, w, log_variance, value, u)
+        loops().matern32_line(z, w, log_variance, value, u)
         return value, u
 
     @override
@@ -190,7 +198,7 @@ class Matern52(Matern):
     @override
     def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
         value, u = allocate(d2.shape, d2.dtype), allocate(d2.shape, d2.dtype)
-        loops.matern52_matrix(d2, log_variance, value, u)
+        loops().matern52_matrix(d2, log_variance, value, u)
         return value, u
 
     @override
@@ -198,7 +206,7 @@ class Matern52(Matern):
         self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
     ) -> tuple[Any, Any]:
         value, u = _two(z, w, allocate)
-        loops.matern52_line(z, w, log_variance, value, u)
+        loops().matern52_line(z, w, log_variance, value, u)
         return value, u
 
     @override
