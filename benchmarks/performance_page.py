@@ -41,9 +41,8 @@ ENOUGH = 1 / 3  # of the floor, below which a part says why
 WHY = {
     "ingest": "Its floor is the disk's. It is bound by calls: resampling by exactextract and GDAL, "
     "and two stores of dozens of small arrays, each with files of its own.",
-    "climb": "A pass reads some 4,096 pixels: one block, so one thread. Pairs of pixels of an area "
-    "are visited 128 at a time, and what is done to each element, and each call, takes longer than "
-    "their products.",
+    "climb": "A pass reads some 4,096 pixels in two blocks. What is done to each element, and each "
+    "call, takes longer than the products.",
     "curvature": "As the climb, with a Hessian of the driver that the floor leaves out.",
     "integration": "The chain of hyperparameters evaluates the areas' evidence, dense algebra of "
     "areas by areas that the floor leaves out; each draw then climbs as above.",
