@@ -192,7 +192,7 @@ def _prepared(name: str, folder: Path) -> Path:
         return config
     if design.spec is not None:
         return simulate_country(folder, design.spec, design.seed)
-    os.environ.setdefault("DISAGG_SHARED_DATA", str(ROOT / "shared/data"))
+    os.environ.setdefault("DISAGG_SHARED_DATA", str(ROOT.parent / "shared/data"))
     folder.mkdir(parents=True)
     shutil.copyfile(ROOT / "examples/madagascar/disagg.yaml", config)
     return config
