@@ -308,8 +308,7 @@ def pair_adjoints(over, k, starts, first, by_row, factor, adjoint, by_k):
                 adjoint[i, j] = 0.0
             for j in range(lo, hi):
                 own[i - top, j - lo] = by_row[i] * factor[j] * (over[i, j] + 1.0)
-            if lo <= first + i < hi:
-                own[i - top, first + i - lo] = 0.0
+            own[i - top, first + i - lo] = 0.0
             for j in range(lo, hi):
                 adjoint[i, j] = own[i - top, j - lo]
         by_k[top:end] = np.dot(own, k[lo:hi])

@@ -35,7 +35,7 @@ from models.gp.kept_kernels import KeptBlock
 from models.gp.kernels import Kernel
 
 ROWS = 512  # pixels a tile: its matrices stay near the cache
-DEVICE_VALUES = 1 << 26  # of a matrix on a device: enough work to hide the start of its kernels
+DEVICE_BYTES = 1 << 28  # of a matrix on a device: enough work to hide the start of its kernels
 SQUARED = 4096  # pixels of one symmetric update
 DEVICE_SQUARED = 16384  # on a device: single precision adds up no more than that
 KEEP = 16384  # pixels for which the kernel's by-products are kept instead of made again
@@ -128,7 +128,7 @@ class PixelPass:
             sums["cov"] = of.sums.T @ (by[:, None] * of.sums)
             if drawn is not None:
                 sums["cov"] += drawn.d_cov
-        for number, rows in enumerate(row_tiles(self.z.shape[0], _rows(xp, alpha.shape[0]))):
+        for number, rows in enumerate(row_tiles(self.z.shape[0], _rows(alpha))):
             mark = self.arena.mark()
             k, d_k = self.k[rows], self.kq[rows]
             gm = d_m[rows].astype(dtype)
@@ -232,7 +232,7 @@ def forward(
         kept.k, caches = k_all, kept.tiles
     elif learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP):
         caches = []
-    for rows in row_tiles(n_pix, _rows(xp, n_ind)):
+    for rows in row_tiles(n_pix, _rows(alpha)):
         mark = arena.mark()
         if found:
             k = k_all[rows]
@@ -275,8 +275,8 @@ def _low(params: Arrays, z: Any) -> tuple[Any, Any, Any, Any]:
     return params["theta"], *(like(params[name], z, z.dtype) for name in ("w", "alpha", "q"))
 
 
-def _rows(xp: Any, n_ind: int) -> int:
-    return ROWS if xp is np else max(1, DEVICE_VALUES // n_ind)
+def _rows(alpha: Any) -> int:
+    return ROWS if namespace(alpha) is np else max(1, DEVICE_BYTES // alpha.nbytes)
 
 
 def squares(k: Any, weight: Any, allocate: Any) -> Any:

@@ -137,77 +137,65 @@ class Matern(Shape):
         return np.asarray(stdtrit(self.degrees, p))
 
 
-class Matern12(Matern):
+class _CompiledMatern(Matern):
+    """One whose loops are :mod:`models.gp.compiled_loops`'s, by its name."""
+
+    def _own(self, like_these: Any) -> tuple[float, ...]:
+        """Return what its loops take besides the log variance."""
+        del like_these
+        return ()
+
+    @override
+    def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
+        value, u = allocate(d2.shape, d2.dtype), allocate(d2.shape, d2.dtype)
+        loop = getattr(loops(), f"{self.name}_matrix")
+        loop(d2, *self._own(d2), log_variance, value, u)
+        return value, u
+
+    @override
+    def on_line(
+        self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
+    ) -> tuple[Any, Any]:
+        shape = (z.shape[0], w.shape[0])
+        value, u = allocate(shape, z.dtype), allocate(shape, z.dtype)
+        loop = getattr(loops(), f"{self.name}_line")
+        loop(z, w, *self._own(z), log_variance, value, u)
+        return value, u
+
+
+class Matern12(_CompiledMatern):
     """``exp(-d)``."""
 
     name, degrees = "matern12", 1
     scale, slope = 1.0, -0.5
 
     @override
-    def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
+    def _own(self, like_these: Any) -> tuple[float, ...]:
         # The expanded square leaves rounding where z = w, which the square root here would magnify;
         # and k' = -e^-r / (2 r) is infinite there, where it only ever multiplies a zero difference.
-        value, u = allocate(d2.shape, d2.dtype), allocate(d2.shape, d2.dtype)
-        loops().matern12_matrix(d2, _least(d2), log_variance, value, u)
-        return value, u
-
-    @override
-    def on_line(
-        self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
-    ) -> tuple[Any, Any]:
-        value, u = _two(z, w, allocate)
-        loops().matern12_line(z, w, _least(z), log_variance, value, u)
-        return value, u
+        return (_least(like_these),)
 
     @override
     def on_device(self, xp: Any, d2: Any, log_variance: float) -> tuple[Any, Any]:
         return _fused_matern12(d2, log_variance, _least(d2))
 
 
-class Matern32(Matern):
+class Matern32(_CompiledMatern):
     """``(1 + sqrt3 d) exp(-sqrt3 d)``."""
 
     name, degrees = "matern32", 3
     scale, slope = 3.0, -1.5
 
     @override
-    def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
-        value, u = allocate(d2.shape, d2.dtype), allocate(d2.shape, d2.dtype)
-        loops().matern32_matrix(d2, log_variance, value, u)
-        return value, u
-
-    @override
-    def on_line(
-        self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
-    ) -> tuple[Any, Any]:
-        value, u = _two(z, w, allocate)
-        loops().matern32_line(z, w, log_variance, value, u)
-        return value, u
-
-    @override
     def on_device(self, xp: Any, d2: Any, log_variance: float) -> tuple[Any, Any]:
         return _fused_matern32(d2, log_variance)
 
 
-class Matern52(Matern):
+class Matern52(_CompiledMatern):
     """``(1 + sqrt5 d + 5 d^2 / 3) exp(-sqrt5 d)``."""
 
     name, degrees = "matern52", 5
     scale, slope = 5.0, -5.0 / 6.0
-
-    @override
-    def on_host(self, xp: Any, d2: Any, log_variance: float, allocate: Allocate) -> tuple[Any, Any]:
-        value, u = allocate(d2.shape, d2.dtype), allocate(d2.shape, d2.dtype)
-        loops().matern52_matrix(d2, log_variance, value, u)
-        return value, u
-
-    @override
-    def on_line(
-        self, z: np.ndarray, w: np.ndarray, log_variance: float, allocate: Allocate
-    ) -> tuple[Any, Any]:
-        value, u = _two(z, w, allocate)
-        loops().matern52_line(z, w, log_variance, value, u)
-        return value, u
 
     @override
     def on_device(self, xp: Any, d2: Any, log_variance: float) -> tuple[Any, Any]:
@@ -217,11 +205,6 @@ class Matern52(Matern):
 def _least(d2: Any) -> float:
     """Return the largest squared distance that may be rounding."""
     return float(64 * np.finfo(d2.dtype).eps)
-
-
-def _two(z: np.ndarray, w: np.ndarray, allocate: Allocate) -> tuple[Any, Any]:
-    shape = (z.shape[0], w.shape[0])
-    return allocate(shape, z.dtype), allocate(shape, z.dtype)
 
 
 @fused

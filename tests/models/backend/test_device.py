@@ -34,7 +34,7 @@ ON = ["strict", *([pytest.param("real", marks=pytest.mark.gpu)] if xp.count_devi
 def cupy(request, monkeypatch):
     """The stand-in, or CuPy where there is a GPU; and tiles so small that there are several."""
     for module, name, value in (
-        (pixel_pass, "DEVICE_VALUES", 350),
+        (pixel_pass, "DEVICE_BYTES", 8 * 350),
         (pixel_pass, "DEVICE_SQUARED", 50),
         (evidence_pass, "DEVICE_ROWS", 20),
         (bag_variance, "PAIRS", 8),
