@@ -31,14 +31,17 @@ WORDS = {
     "noise": "noise between areas",
 }
 #: Of Madagascar: words, where ours and R's are, digits, and whether lower is better.
-SCORES = (
-    ("rate, mean: mean absolute error", ("mean", "rate_mae"), 4, True),
-    ("rate, mean: RMSE", ("mean", "rate_rmse"), 4, True),
-    ("rate, mean: correlation", ("mean", "rate_correlation"), 3, False),
-    ("counts, mean: mean absolute error", ("mean", "count_mae"), 0, True),
-    ("counts, mean: Spearman", ("mean", "spearman"), 2, False),
-    ("log counts, mean: RMSE", ("mean", "log_count_rmse"), 3, True),
-    ("counts, median: mean absolute error", ("median", "count_mae"), 0, True),
+SCORES = tuple(
+    (f"{words}, by the {of}", (of, name), digits, low)
+    for of in ("mean", "median")
+    for words, name, digits, low in (
+        ("rate: mean absolute error", "rate_mae", 4, True),
+        ("rate: RMSE", "rate_rmse", 4, True),
+        ("rate: correlation", "rate_correlation", 3, False),
+        ("counts: mean absolute error", "count_mae", 0, True),
+        ("counts: Spearman", "spearman", 2, False),
+        ("log counts: RMSE", "log_count_rmse", 3, True),
+    )
 )
 
 
@@ -139,24 +142,15 @@ def render() -> str:
     """Return the page."""
     loader = jinja2.FileSystemLoader(TEMPLATE.parent)
     page = jinja2.Environment(  # noqa: S701: Markdown, of our own figures
-        loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
     )
     page.filters["f"] = lambda value, digits: f"{value:,.{digits}f}"
     page.filters["pc"] = lambda value: f"{100 * value:.0f} %"
     lines = page.get_template(TEMPLATE.name).render(values()).splitlines()
-    lines = [line.rstrip() for line in lines]
-    # A row of a table that a loop left a blank line behind belongs to the next.
-    kept = [
-        line
-        for number, line in enumerate(lines)
-        if line or not (lines[number - 1 : number] == [""] or _in_table(lines, number))
-    ]
-    return "\n".join(kept) + "\n"
-
-
-def _in_table(lines: list[str], number: int) -> bool:
-    around = lines[max(0, number - 1) : number + 2]
-    return len(around) == 3 and around[0].startswith("|") and around[2].startswith("|")
+    return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def draw(path: Path) -> None:
