@@ -311,4 +311,4 @@ def pair_adjoints(over, k, starts, first, by_row, factor, adjoint, by_k):
             own[i - top, first + i - lo] = 0.0
             for j in range(lo, hi):
                 adjoint[i, j] = own[i - top, j - lo]
-        by_k[top:end] = np.dot(own, k[lo:hi])
+        np.dot(own, k[lo:hi], by_k[top:end])
