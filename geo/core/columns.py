@@ -23,6 +23,8 @@ LABELS = {"1": 1.0, "yes": 1.0, "y": 1.0, "true": 1.0, "t": 1.0, "positive": 1.0
 #: Column of :func:`geo.sources.boundary.read_areas` with the areas' ids as text. No file
 #: has one of this name: a column ``id`` of the user stays what it is.
 AREA_ID = "disagg:area_id"
+#: Key of ``attrs`` of areas: what to say of ids that are areas at another time, by id.
+ELSEWHEN = "disagg:elsewhen"
 #: Columns that hold the names of areas, the most usual first; a column that ends so counts, too.
 NAMES = ("name", "nom", "nombre", "nome", "label")
 WHOLE = re.compile(r"^[+-]?\d+\.0+$")

@@ -14,6 +14,7 @@ import pandas as pd
 
 from geo.core.columns import (
     AREA_ID,
+    ELSEWHEN,
     attribute_columns,
     check_ids,
     column_periods,
@@ -248,6 +249,18 @@ def _check_match(
         if text is not None and text not in known
     ]
     if not extra:
+        return
+    elsewhen = areas.attrs.get(ELSEWHEN, {})
+    untimely = [
+        f"{text} ({given_by.word} {row}), which {elsewhen[text]}"
+        for text, row in zip(ids, given_by.rows, strict=True)
+        if text is not None and text in elsewhen
+    ]
+    if len(untimely) == len(extra):
+        found = f"no area of {given_by.period} in column {id_column!r}: {name_first(untimely)}"
+        remedy = "correct areas.changes, where an area that a change leaves in place has a row "
+        remedy += "from itself to itself; or the ids"
+        problems.append(Problem(name, found, remedy))
         return
     found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)} in column {id_column!r}"
     remedy = "correct the ids or drop the rows"

@@ -41,6 +41,9 @@ class BagBlock:
     source : (n_bag,) int64 array or None
         Source of each bag's response: 0, also where None, are the areas, k the k-th other source of
         the model (:mod:`models.likelihoods.sources`).
+    area : (n_pix,) int64 array or None
+        Number of the area that each pixel is in, where bags are of several areas
+        (:func:`models.core.unions.union_bags`); None where a bag is one area.
     """
 
     x: np.ndarray
@@ -53,6 +56,7 @@ class BagBlock:
     squares: np.ndarray | None = None
     margin: np.ndarray | None = None
     source: np.ndarray | None = None
+    area: np.ndarray | None = None
 
     @property
     def n_pix(self) -> int:
@@ -84,13 +88,15 @@ class BagBlock:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         pixel = np.arange(offsets[-1]) + np.repeat(self.offsets[bags] - offsets[:-1], sizes)
         coords = None if self.coords is None else self.coords[pixel]
-        rest = (
-            None if each is None else each[bags]
-            for each in (self.trials, self.squares, self.margin, self.source)
-        )
-        y, bag = self.y[bags], self.bag[bags]
-        weight = self.weight[pixel]
-        return BagBlock(self.x[pixel], weight, coords, offsets, y, bag, *rest)
+        area = None if self.area is None else self.area[pixel]
+
+        def of(values: np.ndarray | None) -> np.ndarray | None:
+            return None if values is None else values[bags]
+
+        return BagBlock(
+            self.x[pixel], self.weight[pixel], coords, offsets, self.y[bags], self.bag[bags],
+            of(self.trials), of(self.squares), of(self.margin), of(self.source), area,
+        )  # fmt: skip
 
     def with_margin(self) -> BagBlock:
         """Return the block with a margin, 0 where it has none: other blocks have intervals."""
@@ -115,7 +121,7 @@ class BagBlock:
 
         sizes = np.concatenate([np.diff(block.offsets) for block in blocks])
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        named = ("y", "bag", "trials", "squares", "margin", "source")
+        named = ("y", "bag", "trials", "squares", "margin", "source", "area")
         return BagBlock(
             joined("x"), joined("weight"), joined("coords"), offsets, *map(joined, named)
         )
@@ -265,7 +271,10 @@ def refuse_weightless(weight: np.ndarray) -> None:
 
 
 def cut_blocks(
-    sizes: np.ndarray, block_pixels: int = BLOCK_PIXELS, block_bags: int = BLOCK_BAGS
+    sizes: np.ndarray,
+    block_pixels: int = BLOCK_PIXELS,
+    block_bags: int = BLOCK_BAGS,
+    together: np.ndarray | None = None,
 ) -> np.ndarray:
     """Cut consecutive bags into blocks of about ``block_pixels`` pixels.
 
@@ -278,12 +287,19 @@ def cut_blocks(
         Pixels of each bag.
     block_pixels, block_bags : int
         Pixels that a block aims at, bags that it holds at most.
+    together : (n_bag,) int64 array, optional
+        Neighbours with the same number, not below 0, are in one block, as one bag.
 
     Returns
     -------
     (n_block + 1,) int64 array
         Bags of block ``i`` are ``[i]:[i + 1]``.
     """
+    if together is not None and (together >= 0).any():
+        alone = (np.diff(together, prepend=-1) != 0) | (together < 0)
+        first = np.flatnonzero(alone)
+        runs = cut_blocks(np.add.reduceat(sizes, first), block_pixels, block_bags)
+        return np.asarray(np.append(first, len(sizes))[runs], dtype=np.int64)
     cuts = [0]
     held = 0
     for bag, size in enumerate(int(n) for n in sizes):

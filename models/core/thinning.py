@@ -192,4 +192,5 @@ def thinned_block(
         block.squared_weights,
         block.margin,
         block.source,
+        None if block.area is None else block.area[found.pixel],
     )

@@ -13,7 +13,7 @@ what the fit climbs, and cheap enough for a chain where areas times periods are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class SeriesEvidence:
         self._at = np.concatenate([each.start for each in self._around])
         self._cuts = np.cumsum([each.start.size for each in self._around])[:-1]
         sizes = np.concatenate([np.diff(bags.offsets) for _, bags in periods.values()])
-        area = np.concatenate([bags.bag % n_area for _, bags in periods.values()])
+        area = _ground([bags for _, bags in periods.values()], n_area)
         self._bags = AverageCovariance(self._kernel, z, b, np.concatenate([[0], np.cumsum(sizes)]))
         self._areas, self._row = _by_area(self._kernel, z, b, sizes, area)
         whole = self._areas.ones[self._row]
@@ -208,6 +208,23 @@ class SeriesEvidence:
                 k = self._areas.term(number, theta)
                 field += float(np.mean(np.diag(k) - k[here, self._neighbour]))
         return own / max(own + max(field, 0.0), LEAST)
+
+
+def _ground(periods: Sequence[BagBlock], n_area: int) -> np.ndarray:
+    """Return the number of the area of each bag: (n_bag,); a union has one above all areas."""
+    unions: dict[tuple[int, ...], int] = {}
+    found = []
+    for bags in periods:
+        number = bags.bag % n_area
+        if bags.area is not None:
+            own = np.add.reduceat(
+                bags.area != np.repeat(number, np.diff(bags.offsets)), bags.offsets[:-1]
+            )
+            for k in np.flatnonzero(own):
+                inside = np.unique(bags.area[bags.offsets[k] : bags.offsets[k + 1]]).tolist()
+                number[k] = n_area + unions.setdefault(tuple(inside), len(unions))
+        found.append(number)
+    return np.concatenate(found)
 
 
 def _by_area(

@@ -285,7 +285,11 @@ class SpaceTime(VBAgg):
         if block.x.shape[1] == n_feat:  # brought from a worker, which had added it
             return block
         xp = namespace(block.x)
-        area = spread(like(to_host(block.bag) % int(params["n_area"][0]), block.x), block.offsets)
+        if block.area is not None:
+            area = like(block.area, block.x)
+        else:
+            number = to_host(block.bag) % int(params["n_area"][0])
+            area = spread(like(number, block.x), block.offsets)
         x = xp.concatenate([block.x, area[:, None].astype(block.x.dtype)], axis=1)
         return replace(block, x=x)
 

@@ -130,7 +130,7 @@ def joined(source: Any, n_joined: int) -> Any:
 
 @dataclass(frozen=True)
 class DeviceBlock(BagBlock):
-    """A block on its way to the device; ``offsets`` and ``bag`` stay with the host.
+    """A block on its way to the device; ``offsets``, ``bag`` and ``area`` stay with the host.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class DeviceBlock(BagBlock):
 
 
 def moved(block: BagBlock, move: Callable[[Any], Any]) -> BagBlock:
-    """Return a block with its arrays brought elsewhere; ``offsets`` and ``bag`` stay."""
+    """Return a block with its arrays brought elsewhere; ``offsets``, ``bag`` and ``area`` stay."""
 
     def there(array: Any) -> Any:
         return None if array is None else move(array)
@@ -158,6 +158,7 @@ def moved(block: BagBlock, move: Callable[[Any], Any]) -> BagBlock:
         there(block.squares),
         there(block.margin),
         there(block.source),
+        block.area,
     )
 
 
@@ -237,6 +238,7 @@ class DeviceSource:
             there.get("squares"),
             there.get("margin"),
             there.get("source"),
+            None if parts[0].area is None else np.concatenate([part.area for part in parts]),
             sent,
         )
         return block, n_byte

@@ -21,7 +21,7 @@ ALL_PIXELS = 2**31 - 1  # the most pixels of a bag that leaves none out
 BLOCK = 2048  # pixels of a block of such bags: enough blocks for the threads of a small country
 FIELDS = (
     *("x", "weight", "coords", "offsets", "y", "bag"),
-    *("trials", "squares", "margin", "source"),
+    *("trials", "squares", "margin", "source", "area"),
 )
 
 

@@ -34,6 +34,13 @@ class Areas(Section):
         examples=["cp1252"],
         description="encoding of a Shapefile; by default what its .cpg says, or Latin-1",
     )
+    changes: InputPath | None = Field(
+        None,
+        examples=["changes.csv"],
+        description="table of areas that were split, merged or renamed, for counts of before: "
+        "columns period (the first with the new areas), from and to, a row for each pair of ids "
+        "that share ground; with `time`",
+    )
     repair: bool = Field(
         False,
         description="mend invalid polygons, merge features that share an id, drop empty ones",

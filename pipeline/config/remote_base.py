@@ -16,7 +16,7 @@ from pipeline.config.covariate_schema import KINDS
 from pipeline.storage.location import Location, is_remote
 
 #: Keys of input files, at any depth.
-_INPUTS = (*KINDS, "like")
+_INPUTS = (*KINDS, "like", "crosswalk", "changes")
 _SECTIONS = ("areas", "counts", "labels", "population", "covariates", "grid", "evaluate", "truth")
 _ON_DISK = (
     ("storage", "scratch"),

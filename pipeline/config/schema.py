@@ -303,6 +303,7 @@ class Config(Section):
         """Return the path of every input file, by configuration key."""
         paths: dict[str, str | None] = {
             "areas.path": self.areas.path,
+            "areas.changes": self.areas.changes,
             f"{self.model.responses}.path": self.response.path,
             f"{self.model.responses}.crosswalk": self.response.crosswalk,
         }
@@ -384,6 +385,21 @@ def _wrong_period(config: Config) -> Wrong | None:
     return None
 
 
+def _wrong_changes(config: Config) -> Wrong | None:
+    if config.areas.changes is None:
+        return None
+    if config.time is None:
+        found = "areas.changes without `time`: a map of one period has areas of one time"
+        return "areas.changes", found, "remove it, or add `time: {step: ...}`"
+    if not config.response_kind.adds_up:
+        found = "areas.changes, and counts that are averages, which do not add up"
+        return "areas.changes", found, "give the cases of each area, or leave out changes"
+    if config.counts is not None and config.counts.path is None:
+        found = "areas.changes, and counts that are a column of the areas of today"
+        return "areas.changes", found, "give the counts as a table of their own"
+    return None
+
+
 def _wrong_security(config: Config) -> Wrong | None:
     compute = config.compute
     if (compute.tls is not None) == compute.scheduler.startswith("tls://"):
@@ -462,6 +478,7 @@ def _wrong_time(config: Config) -> Wrong | None:
 _CROSS_CHECKS = (
     _wrong_responses,
     _wrong_period,
+    _wrong_changes,
     wrong_points,
     _wrong_time,
     _wrong_security,

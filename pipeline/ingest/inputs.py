@@ -28,8 +28,8 @@ from pipeline.config.covariate_schema import Covariate
 from pipeline.config.layer_schema import Population
 from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.schema import Config
+from pipeline.ingest.counted import area_changes, counted_at
 from pipeline.ingest.extent import Extent
-from pipeline.ingest.responses import read_responses
 from pipeline.ingest.table_layers import AreaTables
 from pipeline.ingest.without_counts import describe_missing
 from pipeline.responses.table import Columns
@@ -121,7 +121,8 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     )  # fmt: skip
     given = Columns()
     if areas is not None:
-        given = read_responses(config, areas, repairs, problems)
+        changes = area_changes(config, areas, problems)
+        given = counted_at(config, areas, repairs, changes, problems).columns
         _check_folds(config, len(areas), problems)
     levels = _check_levels(config, areas, problems)
     covariates, population = open_layers(config, [*config.covariates, "population"], problems)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from geo.grids.membership import Membership, membership
 from geo.grids.reproject import reproject
 from geo.sources.source import Source
 from geo.tables.registry import tables_kept
+from models.core.unions import OWN
 from pipeline.cluster.local import n_thread
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress
@@ -233,8 +234,13 @@ def write_store(
     bags_path: Place,
     fingerprint: str,
     progress: Progress,
+    *,
+    together: Mapping[str, int] | None = None,
 ) -> None:
-    """Copy the pixels of every bag from the aligned grid to the bag store."""
+    """Copy the pixels of every bag from the aligned grid to the bag store.
+
+    Areas with the same number in ``together`` stay neighbours: they are one bag in some period.
+    """
     grid, areas, counts = inputs.grid, inputs.areas, inputs.counts
     if grid is None or areas is None or counts is None:
         message = "grid, areas and counts are required once the inputs are checked"
@@ -255,6 +261,7 @@ def write_store(
                 total = pixel_sums(gatherer.rows, np.diff(bags.offsets))
             if bags.balance:
                 bags = replace(bags, balance=_of_totals(inputs, bags, y * total))
+        ids = [str(i) for i in areas[AREA_ID].to_numpy()[bags.area]]
         write_bags(
             bags_path,
             NewBags(
@@ -271,7 +278,8 @@ def write_store(
                 trials=None
                 if inputs.tested is None
                 else inputs.tested.to_numpy(np.float64)[bags.area],
-                ids=[str(i) for i in areas[AREA_ID].to_numpy()[bags.area]],
+                ids=ids,
+                together=np.array([together.get(each, OWN) for each in ids]) if together else None,
                 covariates=covariates,
                 units=[inputs.covariates[name].source.describe().unit for name in covariates],
                 grid=grid.to_dict(),

@@ -26,12 +26,12 @@ from pipeline.config.years import told_people
 from pipeline.core.progress import Progress
 from pipeline.ingest.ahead import ahead_of, remove_ahead, write_ahead
 from pipeline.ingest.checked import suspicions_logged
+from pipeline.ingest.counted import area_changes, each_period, told_unions
 from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.layer_keys import described_of, head_of, layers_of
 from pipeline.ingest.moving import write_moving
 from pipeline.ingest.prepare import prepare, summary_of, write_store
-from pipeline.ingest.responses import read_responses
 from pipeline.ingest.table_layers import AreaTables
 from pipeline.responses.table import Columns
 from pipeline.storage.files import write_json
@@ -40,7 +40,7 @@ from pipeline.storage.local_commit import is_current, staged
 from pipeline.store import aligned_grid, bag_writer
 from pipeline.store.bag_store import BagStore
 from pipeline.store.pixel_store import PixelStore
-from pipeline.store.responses import Responses, write_responses
+from pipeline.store.responses import Responses, rows_text, write_responses
 
 #: What the stage leaves for others to know what has changed, in the output directory: see
 #: :func:`pipeline.training.series.read_series`.
@@ -96,7 +96,7 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     averages = not config.response_kind.adds_up
     write_responses(store.data, frame, averages=averages, periods=series.periods)
     known = {
-        str(label): fingerprint_value(rows.sort_values("area").to_csv(index=False))
+        str(label): fingerprint_value(rows_text(rows))
         for label, rows in frame.groupby("period")
         if rows["training"].any()
     }
@@ -207,7 +207,9 @@ def _write_standing(context: StageContext, fingerprint: str) -> None:
     with staged(grid, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
         reference = _counted(config)
         inputs, chosen = prepare(reference, staging, progress, look, partial(_standing, reference))
-        write_store(config, inputs, chosen, staging, bags, fingerprint, progress)
+        changes = None if inputs.areas is None else area_changes(config, inputs.areas, [])
+        together = None if changes is None else changes.together()
+        write_store(config, inputs, chosen, staging, bags, fingerprint, progress, together=together)
 
 
 def _counted(config: Config) -> Config:
@@ -223,7 +225,7 @@ def _standing(config: Config, inputs: Inputs, problems: list[Problem]) -> Inputs
     moving = config.moving()
     counts = inputs.counts
     if counts is not None and inputs.areas is not None:
-        each = _each_period(config, inputs.areas, problems)
+        each = each_period(config, inputs.areas, problems)
         found = [own.least for own in each.values() if own.least is not None]
         if found:
             table = pd.concat(found, axis=1)
@@ -232,22 +234,6 @@ def _standing(config: Config, inputs: Inputs, problems: list[Problem]) -> Inputs
     return replace(inputs, covariates=covariates, counts=counts, tested=None, weights=None,
         margins=None,
     )  # fmt: skip
-
-
-def _each_period(
-    config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]
-) -> dict[str, Columns]:
-    """Return the columns of the responses of every period that has some."""
-    series = config.series
-    assert series is not None
-    found = {}
-    for label in series.periods:
-        if series.spelled and label not in series.spelled:
-            continue
-        own: list[Problem] = []
-        found[label] = read_responses(config.at(label), areas, Repairs(), own)
-        problems.extend(each for each in own if each not in problems)
-    return found
 
 
 def _areas(config: Config) -> gpd.GeoDataFrame:
@@ -279,10 +265,23 @@ def read_all(
     """
     problems: list[Problem] = []
     areas = _areas(config)
-    each = _each_period(config, areas, problems)
+    counted = each_period(config, areas, problems)
     if problems:
         raise InputError(problems)
-    order = pd.Index(areas[AREA_ID].astype(str)).get_indexer(list(store.ids))
+    if told := told_unions(counted):
+        progress.log(f"ingest: {told}")
+    ids = pd.Index(areas[AREA_ID].astype(str))
+    order = ids.get_indexer(list(store.ids))
+    each, unions = dict[str, Columns](), dict[str, np.ndarray]()
+    for label, given in counted.items():
+        people = pd.Series(0.0, index=ids)
+        if given.unions:
+            own = PixelStore(store.path, period=label) if moving else store
+            people.iloc[order] = own.bag_weight
+        each[label], names, lost = given.shared(people)
+        unions[label] = names.to_numpy(object)[order]
+        for empty in lost:
+            progress.log(f"ingest: {label}: left out {empty.name}: nobody counts there")
     weights = _held_weights(config, each, order)
     frames = []
     for label in config.series.periods if config.series is not None else each:
@@ -302,7 +301,8 @@ def read_all(
         value = np.where(exposed, value, np.nan)
         tested = None if columns.tested is None else columns.tested.to_numpy(np.float64)[order]
         margin = None if columns.margins is None else columns.margins.to_numpy(np.float64)[order]
-        found = Responses(value, np.isfinite(value), tested, weight, margin)
+        union = unions.get(label)
+        found = Responses(value, np.isfinite(value), tested, weight, margin, union=union)
         frames.append(found.frame(store.ids, label))
     if not any(frame["training"].any() for frame in frames):
         where = f"counts ({config.response.path})"

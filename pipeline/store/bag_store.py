@@ -18,10 +18,10 @@ from models.core.block import BagBlock
 from pipeline.storage.location import Location, Place
 from pipeline.storage.object_commit import place_of
 from pipeline.store.bag_writer import NewBags, PixelRows, StoreLayout, write_bags
-from pipeline.store.earlier_store import earlier_responses
+from pipeline.store.earlier_store import responses_beside
 from pipeline.store.moments import scaling_of
 from pipeline.store.pixel_store import CACHE_MB, PixelStore
-from pipeline.store.responses import Responses, last_weights, read_responses, responses_of
+from pipeline.store.responses import Responses, no_responses
 from pipeline.store.stand_ins import Ahead
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class StoreReference:
         What is known of a period after the series.
     rest : tuple of str
         Periods that stand for it where a pixel counts in none of ``like``.
+    unions : bool
+        Whether areas have their share of what is known of their union alone.
     """
 
     path: Place
@@ -68,13 +70,15 @@ class StoreReference:
     like: tuple[str, ...] = ()
     ahead: Ahead | None = None
     rest: tuple[str, ...] = ()
+    unions: bool = False
 
     def open(self) -> BagStore:
         """Open the store."""
         place, period, given = self.path, self.period, self.responses
         pixels = PixelStore(place, self.cache_mb, period, self.like, self.ahead, self.rest)
-        responses = read_pixel_responses(pixels, period) if given is None else given
-        return BagStore.joined(pixels, responses, self)
+        if given is None:
+            given = responses_beside(pixels, period, unions=self.unions)
+        return BagStore.joined(pixels, given, self)
 
 
 class BagStore:
@@ -93,6 +97,8 @@ class BagStore:
     period : str, optional
         Of the responses, and of what moves among covariates and weights; not needed where the
         responses have one period.
+    unions : bool, optional
+        Whether areas have a share of what is known of their union alone; else they have none.
 
     Raises
     ------
@@ -135,10 +141,12 @@ class BagStore:
         path: str | os.PathLike[str] | Location,
         cache_mb: float = CACHE_MB,
         period: str | None = None,
+        *,
+        unions: bool = False,
     ) -> None:
         pixels = PixelStore(place_of(path), cache_mb, period)
-        reference = StoreReference(pixels.path, cache_mb, period)
-        self._set(pixels, read_pixel_responses(pixels, period), reference)
+        reference = StoreReference(pixels.path, cache_mb, period, unions=unions)
+        self._set(pixels, responses_beside(pixels, period, unions=unions), reference)
 
     @classmethod
     def open(
@@ -146,9 +154,11 @@ class BagStore:
         path: str | os.PathLike[str] | Location,
         cache_mb: float = CACHE_MB,
         period: str | None = None,
+        *,
+        unions: bool = False,
     ) -> BagStore:
         """Open a finished store; see the class for parameters and errors."""
-        return cls(path, cache_mb, period)
+        return cls(path, cache_mb, period, unions=unions)
 
     @classmethod
     def ahead(
@@ -180,16 +190,7 @@ class BagStore:
         """
         place = place_of(path)
         pixels = PixelStore(place, cache_mb, period, like, ahead, rest)
-        frame, about = read_responses(pixels.data)
-        unknown = np.full(pixels.n_bag, np.nan)
-        none = Responses(
-            unknown,
-            np.zeros(pixels.n_bag, bool),
-            tested=unknown if frame["tested"].notna().any() else None,
-            weight=last_weights(frame, pixels.ids, before),
-            averaged=bool(about["averages"]),
-            fingerprint=pixels.fingerprint,
-        )
+        none = no_responses(pixels.data, pixels.ids, before, pixels.fingerprint)
         place, other, last = pixels.path, tuple(like), tuple(rest)
         reference = StoreReference(
             place, cache_mb, period, responses=none, like=other, ahead=ahead, rest=last
@@ -250,6 +251,7 @@ class BagStore:
             self.fingerprint += f"/{responses.fingerprint}"
         if reference.period is not None:  # another month has other responses, of one table
             self.fingerprint += f"/period {reference.period}{pixels.moving}"
+        self.fingerprint += "/unions" if responses.union is not None else ""
         self._scaled_by: BagStore | StoreReference | None = reference.scaled
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -285,6 +287,17 @@ class BagStore:
         """
         responses = self._everywhere.with_values(self._bags, y)
         return self.joined(self.pixels, responses, replace(self.reference, responses=responses))
+
+    @property
+    def unions(self) -> np.ndarray | None:
+        """Number of each bag's union (:mod:`models.core.unions`): (n_bag,); None without any."""
+        return self.responses.unions
+
+    @property
+    def together(self) -> np.ndarray | None:
+        """Number of the neighbours that each bag is kept with, (n_bag,) int64; None without any."""
+        found = self.attrs.get("together")
+        return None if found is None else np.asarray(found, np.int64)[self._bags]
 
     def scaled_by(self, other: BagStore) -> BagStore:
         """Return this store with the covariates' scaling of another of the same bags."""
@@ -479,14 +492,6 @@ class BagStore:
         if self._factor is None:
             return weight
         return _frozen(weight * np.repeat(self._factor[first:last], self.sizes[first:last]))
-
-
-def read_pixel_responses(pixels: PixelStore, period: str | None) -> Responses:
-    """Return the responses beside the pixels; of an earlier version, those among their arrays."""
-    if pixels.version < 3:
-        return earlier_responses(pixels)
-    frame, about = read_responses(pixels.data)
-    return responses_of(frame, about, pixels.ids, period, pixels.path)
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from models.core.block import BLOCK_BAGS, BLOCK_PIXELS, cut_blocks
+from models.core.unions import union_order
 from pipeline.core.errors import StoreInputError
 from pipeline.core.threads import run_tasks
 from pipeline.storage.local_commit import staged
@@ -83,7 +84,7 @@ class PixelRows:
 Rows = Callable[[np.ndarray, np.ndarray, np.ndarray], PixelRows]
 
 
-def bag_order(training: np.ndarray, seed: int) -> np.ndarray:
+def bag_order(training: np.ndarray, seed: int, together: np.ndarray | None = None) -> np.ndarray:
     """Return the order of the store: entry ``k`` is the input's number of bag ``k``.
 
     Bags to train on come first, in random order, then the others: a fit reads what it would read of
@@ -93,11 +94,22 @@ def bag_order(training: np.ndarray, seed: int) -> np.ndarray:
     ----------
     training : (n_bag,) bool array
     seed : int
+    together : (n_bag,) int64 array, optional
+        Bags with the same number, not below 0, are neighbours; one to train on brings the others.
     """
+    training = with_neighbours(training, together)
     parts = np.flatnonzero(training), np.flatnonzero(~training)
-    return np.concatenate(
+    order = np.concatenate(
         [part[np.random.default_rng(seed).permutation(part.size)] for part in parts]
     )
+    return order if together is None else order[union_order(together[order])[0]]
+
+
+def with_neighbours(training: np.ndarray, together: np.ndarray | None) -> np.ndarray:
+    """Return the bags to train on, and those that are kept together with one: (n_bag,) bool."""
+    if together is None:
+        return training
+    return training | (np.isin(together, together[training]) & (together >= 0))
 
 
 def shard_ranges(n_pix: int, shard_pixels: int = SHARD_PIXELS) -> list[tuple[int, int]]:
@@ -127,6 +139,10 @@ class NewBags:
         What the weights of each bag's pixels are scaled to add up to; NaN where unknown.
     margin : (n_bag,) array, optional
         Of suppressed counts, half of the width of the interval that ``y`` is the middle of.
+    union : (n_bag,) str array, optional
+        Name of the union that ``y`` is a share of; empty for a bag's own.
+    together : (n_bag,) int64 array, optional
+        See :func:`bag_order`.
     averaged : bool
         Whether ``y`` are averages over the exposure; models then have their totals.
     period, source : str
@@ -154,6 +170,8 @@ class NewBags:
     trials: np.ndarray | None = None
     exposure: np.ndarray | None = None
     margin: np.ndarray | None = None
+    union: np.ndarray | None = None
+    together: np.ndarray | None = None
     averaged: bool = False
     period: str = ""
     source: str = ""
@@ -178,7 +196,9 @@ class NewBags:
             for each in (self.trials, self.exposure, self.margin)
         )
         value = np.asarray(self.y, np.float64)
-        return Responses(value, self.is_training, tested, weight, margin, self.averaged)
+        return Responses(
+            value, self.is_training, tested, weight, margin, self.averaged, union=self.union
+        )
 
     def check(self) -> None:
         """Raise StoreInputError if the arrays are inconsistent or have invalid values."""
@@ -270,15 +290,20 @@ def write_bags(
     sizes, covariates = np.asarray(bags.sizes, dtype=np.int64), bags.covariates
     chunk_pixels, shard_pixels = layout.chunk_pixels, layout.shard_pixels
     training = bags.is_training
-    order = bag_order(training, seed) if order is None else np.asarray(order)
+    together = None if bags.together is None else np.asarray(bags.together, np.int64)
+    order = bag_order(training, seed, together) if order is None else np.asarray(order)
     stored = StoredOrder(order, np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64))
     n_pix, n_feat = int(stored.offsets[-1]), len(covariates)
-    cut = partial(cut_blocks, block_pixels=layout.block_pixels, block_bags=layout.block_bags)
-    n_training = int(training.sum())
+    n_training = int(with_neighbours(training, together).sum())
+
+    def cut(own: np.ndarray) -> np.ndarray:
+        beside = None if together is None else together[own]
+        return cut_blocks(sizes[own], layout.block_pixels, layout.block_bags, beside)
+
     # A block of both would train on a part of itself.
-    blocks = cut(sizes[order[:n_training]])
+    blocks = cut(order[:n_training])
     if n_training < len(sizes):
-        blocks = np.concatenate([blocks, n_training + cut(sizes[order[n_training:]])[1:]])
+        blocks = np.concatenate([blocks, n_training + cut(order[n_training:])[1:]])
     with staged(path, FORMAT, VERSION, fingerprint, beside=(FILE, PERIODS)) as staging:
         group = zarr.create_group(zarr_at(staging), zarr_format=3)
         unit = str(bags.attrs.get("weight_unit", "people"))
@@ -305,6 +330,7 @@ def write_bags(
         group.attrs.update(
             {
                 **bags.attrs,
+                **({} if together is None else {"together": together[order].tolist()}),
                 "format": FORMAT,
                 "version": VERSION,
                 "fingerprint": fingerprint,

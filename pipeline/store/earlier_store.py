@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.store.bag_writer import NewBags, PixelRows, StoreLayout, write_bags
 from pipeline.store.pixel_store import PixelStore
-from pipeline.store.responses import Responses
+from pipeline.store.responses import Responses, read_responses, responses_of
 
 #: The store of the areas without a response, beside the other.
 WITHOUT_RESPONSE = "areas_without_counts.zarr"
@@ -32,6 +32,14 @@ def earlier_responses(pixels: PixelStore) -> Responses:
     weight = None if known is None else np.where(known, pixels.bag_weight, np.nan)
     training = np.isfinite(y) & bool(pixels.attrs.get("has_responses", True))
     return Responses(y, training, tested, weight, scaled=True, fingerprint=pixels.fingerprint)
+
+
+def responses_beside(pixels: PixelStore, period: str | None, *, unions: bool = False) -> Responses:
+    """Return the responses beside the pixels; of an earlier version, those among their arrays."""
+    if pixels.version < 3:
+        return earlier_responses(pixels)
+    frame, about = read_responses(pixels.data)
+    return responses_of(frame, about, pixels.ids, period, pixels.path, unions=unions)
 
 
 def lacks_areas(pixels: PixelStore) -> bool:

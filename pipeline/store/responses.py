@@ -18,13 +18,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 
+from models.core.unions import OWN
 from pipeline.core.errors import StoreError, StoreInputError
 from pipeline.storage.files import atomic_write
 from pipeline.storage.location import Place
 from pipeline.storage.place import read_place
 
 FILE = "responses.parquet"
-FORMAT, VERSION = "disagg-responses", 1
+FORMAT, VERSION = "disagg-responses", 2
+READABLE = (1, VERSION)  # version 1 has no unions
 _ABOUT = b"disagg"  # key of the file's metadata
 SCHEMA = pa.schema(
     [
@@ -33,6 +35,7 @@ SCHEMA = pa.schema(
         pa.field("source", pa.string(), nullable=False),
         *(pa.field(name, pa.float64()) for name in ("value", "tested", "weight", "lower", "upper")),
         pa.field("training", pa.bool_(), nullable=False),
+        pa.field("union", pa.string()),
     ]
 )
 
@@ -60,6 +63,9 @@ class Responses:
         Whether the pixels' weights add up to ``weight`` already.
     fingerprint : str
         Of the inputs.
+    union : (n_bag,) str array or None
+        Name of the union whose response ``value`` is a share of, as are ``tested``, ``weight`` and
+        ``margin``; empty where they are the area's own. None where all are.
     """
 
     value: np.ndarray
@@ -70,6 +76,7 @@ class Responses:
     averaged: bool = False
     scaled: bool = False
     fingerprint: str = ""
+    union: np.ndarray | None = None
 
     def at(self, bags: np.ndarray) -> Responses:
         """Return those of areas ``bags`` (int), in that order."""
@@ -80,6 +87,7 @@ class Responses:
             tested=None if self.tested is None else self.tested[bags],
             weight=None if self.weight is None else self.weight[bags],
             margin=None if self.margin is None else self.margin[bags],
+            union=None if self.union is None else self.union[bags],
         )
 
     def with_values(self, bags: np.ndarray, y: np.ndarray) -> Responses:
@@ -103,8 +111,18 @@ class Responses:
             training=training,
             margin=None,
             averaged=False,
+            union=None,
             fingerprint=f"{self.fingerprint}/responses {digest}",
         )
+
+    @property
+    def unions(self) -> np.ndarray | None:
+        """Number of each area's union, :data:`OWN` for none: (n_bag,) int64; None without any."""
+        if self.union is None or not (self.union != "").any():
+            return None
+        _, number = np.unique(self.union.astype(str), return_inverse=True)
+        found: np.ndarray = np.where(self.union == "", OWN, number)
+        return found
 
     def frame(self, ids: Sequence[str], period: str = "", source: str = "") -> pd.DataFrame:
         """Return their rows of the table; an area of which nothing is known has none."""
@@ -120,7 +138,9 @@ class Responses:
         }
         known = np.isfinite(np.stack(list(columns.values()))).any(axis=0)
         keys = {"area": list(ids), "period": period, "source": source}
-        return pd.DataFrame({**keys, **columns, "training": self.training})[known]
+        union = np.full(self.value.shape, "", object) if self.union is None else self.union
+        last = {"training": self.training, "union": [each or None for each in union]}
+        return pd.DataFrame({**keys, **columns, **last})[known]
 
 
 def write_responses(
@@ -197,10 +217,43 @@ def read_responses(directory: Place) -> tuple[pd.DataFrame, dict[str, Any]]:
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         found = f"{path}: damaged ({error}); {again}"
         raise StoreError(found) from error
-    if version != VERSION:
+    if version not in READABLE:
         found = f"{path}: version {version}, expected {VERSION}; use the disagg that wrote it"
         raise StoreError(found)
-    return table.to_pandas(), about
+    found = table.to_pandas()
+    return found if "union" in found else found.assign(union=None), about
+
+
+def rows_text(rows: pd.DataFrame) -> str:
+    """Return rows of the table as text, whose fingerprint tells whether one has changed."""
+    kept = rows if rows["union"].notna().any() else rows.drop(columns="union")
+    return kept.sort_values("area").to_csv(index=False)
+
+
+def no_responses(
+    directory: Place, ids: Sequence[str], before: Sequence[str], fingerprint: str
+) -> Responses:
+    """Return the responses of a period of which none is known.
+
+    Parameters
+    ----------
+    directory : Place
+        Of the table.
+    ids : (n_bag,) sequence of str
+    before : sequence of str
+        Periods whose last exposure of each area holds.
+    fingerprint : str
+    """
+    frame, about = read_responses(directory)
+    unknown = np.full(len(ids), np.nan)
+    return Responses(
+        unknown,
+        np.zeros(len(ids), bool),
+        tested=unknown if frame["tested"].notna().any() else None,
+        weight=last_weights(frame, ids, before),
+        averaged=bool(about["averages"]),
+        fingerprint=fingerprint,
+    )
 
 
 def last_weights(
@@ -238,6 +291,8 @@ def responses_of(
     ids: Sequence[str],
     period: str | None,
     place: Place,
+    *,
+    unions: bool = False,
 ) -> Responses:
     """Return the responses of one period, in the order of the areas ``ids``.
 
@@ -250,6 +305,9 @@ def responses_of(
         None where the table has one period alone.
     place : Place
         For messages.
+    unions : bool
+        Whether areas have their share of what is known of their union alone; else nothing is known
+        of them.
 
     Raises
     ------
@@ -277,20 +335,26 @@ def responses_of(
         found = f"{place}: has a response of {name}, an area that the pixels do not have"
         raise StoreError(found)
 
-    def column(name: str) -> np.ndarray:
+    is_union = chosen["union"].notna().to_numpy()
+    used = np.ones(len(chosen), bool) if unions else ~is_union
+
+    def column(name: str, rows: np.ndarray = used) -> np.ndarray:
         values = np.full(len(ids), np.nan)
-        values[at] = chosen[name].to_numpy(np.float64)
+        values[at[rows]] = chosen[name].to_numpy(np.float64)[rows]
         values.setflags(write=False)
         return values
 
     fingerprint = str(about["fingerprint"])
     if period is not None and len(there) > 1:  # of its own rows: another month may be corrected
-        rows = chosen.sort_values("area").to_csv(index=False)
-        fingerprint = hashlib.sha256(rows.encode()).hexdigest()
+        fingerprint = hashlib.sha256(rows_text(chosen).encode()).hexdigest()
     training = np.zeros(len(ids), bool)
-    training[at] = chosen["training"].to_numpy(bool)
+    training[at[used]] = chosen["training"].to_numpy(bool)[used]
     names = ("tested", "weight", "lower")
     columns = {name: bool(frame[name].notna().any()) for name in names}
+    union = None
+    if unions and is_union.any():
+        union = np.full(len(ids), "", object)
+        union[at] = chosen["union"].where(is_union, "").to_numpy(object)
     value, margin = column("value"), None
     if columns["lower"]:
         lower, upper = column("lower"), column("upper")
@@ -301,8 +365,10 @@ def responses_of(
         value=value,
         training=training,
         tested=column("tested") if columns["tested"] else None,
-        weight=column("weight") if columns["weight"] else None,
+        # A share of the exposure is as good as any: rates do not depend on it.
+        weight=column("weight", np.ones(len(chosen), bool)) if columns["weight"] else None,
         margin=margin,
         averaged=bool(about["averages"]),
         fingerprint=fingerprint,
+        union=union,
     )

@@ -16,6 +16,7 @@ import numpy as np
 
 from models.core.block import BagBlock
 from models.core.protocol import Summary
+from models.core.unions import OWN, union_bags, union_order
 from models.temporal.periods import PeriodSummary
 from models.training.executor import N_SAMPLE
 from pipeline.storage.location import Place
@@ -38,17 +39,20 @@ class SeriesReference:
     numbers : tuple of (n_bag,) int64 arrays
         Number of the area of each bag of each part.
     n_area : int
+    unions : tuple of (n_bag,) int64 array or None
+        Number of the union of each bag of each part, see :mod:`models.core.unions`.
     """
 
     times: tuple[float, ...]
     parts: tuple[BlockReference | None, ...]
     numbers: tuple[np.ndarray, ...]
     n_area: int
+    unions: tuple[np.ndarray | None, ...]
 
     def open(self, keep_mb: float = KEEP_MB) -> SeriesSource:
         """Open the stores."""
         parts = [None if part is None else part.open(0.0) for part in self.parts]
-        return SeriesSource(self.times, parts, self.numbers, self.n_area, keep_mb)
+        return SeriesSource(self.times, parts, self.numbers, self.n_area, self.unions, keep_mb)
 
 
 class SeriesSource:
@@ -64,6 +68,8 @@ class SeriesSource:
         Number of the area of each bag of each part's store; anything where the part is None.
     n_area : int
         Areas in all.
+    unions : sequence of (n_bag,) int64 array or None
+        Number of the union of each bag of each part: a union is one bag of a block.
     keep_mb : float
         Memory for decoded blocks, MB.
 
@@ -80,17 +86,19 @@ class SeriesSource:
         parts: Sequence[StoreBlockSource | None],
         numbers: Sequence[np.ndarray],
         n_area: int,
+        unions: Sequence[np.ndarray | None],
         keep_mb: float = KEEP_MB,
     ) -> None:
         self.times, self.n_area = np.asarray(times, dtype=np.float64), n_area
-        self._parts, self._numbers = list(parts), list(numbers)
+        self._parts, self._numbers, self._unions = list(parts), list(numbers), list(unions)
+        self._joins = any(own is not None for own in unions)
         self._known = [(t, part) for t, part in enumerate(self._parts) if part is not None]
         if not self._known:
             found = f"{len(self._parts)} periods without any response; give one at least"
             raise ValueError(found)
         counts = [len(part.block_bags) for _, part in self._known]
         self._starts = np.cumsum([0, *counts])
-        self.block_bags = np.concatenate([part.block_bags for _, part in self._known])
+        self.block_bags = np.concatenate([self._bags_of(t, part) for t, part in self._known])
         self.block_period = np.repeat([t for t, _ in self._known], counts)
         self.cache = BlockCache(self._load, keep_mb * 1e6)
 
@@ -113,13 +121,14 @@ class SeriesSource:
             StoreBlockSource(store, keep_mb=0.0) if store.in_training.any() else None
             for store in stores
         ]
-        return cls(times, parts, numbers, len(ids))
+        return cls(times, parts, numbers, len(ids), [store.unions for store in stores])
 
     @property
     def reference(self) -> SeriesReference:
         """What travels to workers."""
         parts = tuple(None if part is None else part.reference for part in self._parts)
-        return SeriesReference(tuple(self.times.tolist()), parts, tuple(self._numbers), self.n_area)
+        times, numbers = tuple(self.times.tolist()), tuple(self._numbers)
+        return SeriesReference(times, parts, numbers, self.n_area, tuple(self._unions))
 
     @property
     def place(self) -> Place:
@@ -139,7 +148,9 @@ class SeriesSource:
     @property
     def bag_weight(self) -> np.ndarray:
         """Exposure of each training bag: (n_bag,)."""
-        return np.concatenate([part.bag_weight for _, part in self._known])
+        return np.concatenate(
+            [_joined_bags(part.bag_weight, self._union_of(t, part)) for t, part in self._known]
+        )
 
     def summary(self, rng: np.random.Generator) -> PeriodSummary:
         """Summarise the training bags; each period has its share of the sample of pixels."""
@@ -190,7 +201,29 @@ class SeriesSource:
         block = part.load(number - int(self._starts[place]))
         if any(each.store.margin is not None for _, each in self._known):
             block = block.with_margin()
-        return replace(block, bag=self._numbered(t, block.bag))
+        bag, union = block.bag, self._unions[t]
+        block = replace(block, bag=self._numbered(t, bag))
+        if not self._joins:
+            return block
+        own = np.full(bag.size, OWN) if union is None else union[bag]
+        return union_bags(block, own, self._numbers[t][bag])
+
+    def _union_of(self, t: int, part: StoreBlockSource) -> np.ndarray | None:
+        union = self._unions[t]
+        return None if union is None else union[part.bags]
+
+    def _bags_of(self, t: int, part: StoreBlockSource) -> np.ndarray:
+        """Return the bags in each block of a part: unions are one."""
+        union = self._union_of(t, part)
+        if union is None:
+            return part.block_bags
+        ends = np.cumsum(part.block_bags)
+        return np.array(
+            [
+                union_order(union[start:stop])[1].size
+                for start, stop in zip(ends - part.block_bags, ends, strict=True)
+            ]
+        )
 
     def _numbered(self, period: int, bag: np.ndarray | None) -> np.ndarray:
         assert bag is not None
@@ -199,6 +232,15 @@ class SeriesSource:
 
 
 _FIELDS = [each for each in fields(Summary) if each.name not in ("x_mean", "x_sd")]
+
+
+def _joined_bags(weight: np.ndarray, union: np.ndarray | None) -> np.ndarray:
+    """Return the exposure of each bag, (n_bag,), those of a union added up."""
+    if union is None:
+        return weight
+    order, first = union_order(union)
+    found: np.ndarray = np.add.reduceat(weight[order], first)
+    return found
 
 
 def _joined(values: Sequence[Any]) -> Any:

@@ -53,6 +53,7 @@ class SeriesStore:
         self.path, self.periods, self.times = place_of(path), tuple(periods), tuple(times)
         self.season, self.ahead = season, dict(ahead or {})
         self._open: dict[tuple[str, tuple[str, ...]], BagStore] = {}
+        self._to_fit: dict[str, BagStore] = {}
 
     @cached_property
     def pixels(self) -> PixelStore:
@@ -97,6 +98,15 @@ class SeriesStore:
                     self.rest(period, like, time),
                 )
         return self._open[key]
+
+    def to_fit(self, period: str) -> BagStore:
+        """Return the bags of a period that a model is fitted to, with their shares of unions."""
+        if period not in self._to_fit:
+            found = BagStore.open(self.path, CACHE_MB, period, unions=True)
+            # Without unions the other will do: decoded pixels are kept once.
+            found = self.at(period) if found.unions is None else found
+            self._to_fit[period] = found.training
+        return self._to_fit[period]
 
     def like(self, period: str, time: float | None = None) -> tuple[str, ...]:
         """Return the periods whose mean stands for what moves in a period; none if it is known.
@@ -148,7 +158,7 @@ class SeriesStore:
     def thinned(self, directory: Place, cap: int | str, seed: int) -> list[BagStore]:
         """Return the training bags of each period, few pixels standing for those of large areas."""
         return [
-            thinned_store(self.at(period).training, directory / period, cap, seed)
+            thinned_store(self.to_fit(period), directory / period, cap, seed)
             for period in self.periods
         ]
 
@@ -159,4 +169,4 @@ class SeriesStore:
     @property
     def n_pix(self) -> int:
         """Pixels of the training bags of all periods."""
-        return sum(self.at(period).training.n_pix for period in self.periods)
+        return sum(self.to_fit(period).n_pix for period in self.periods)

@@ -62,6 +62,8 @@ def thinned_store(
                 ids=store.ids,
                 trials=store.trials,
                 margin=store.margin,
+                union=store.responses.union,
+                together=store.together,
                 covariates=store.covariates,
                 units=store.units,
                 grid=store.attrs["grid"],
@@ -83,7 +85,7 @@ def thinned_store(
             order=np.arange(store.n_bag),
         )
     # Workers scale nothing: the scaling of the covariates is the driver's affair.
-    return BagStore.open(path).scaled_by(store)
+    return BagStore.open(path, unions=True).scaled_by(store)
 
 
 def _choose(store: BagStore, cap: int, seed: int) -> tuple[PixelRows, np.ndarray, np.ndarray]:

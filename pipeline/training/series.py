@@ -104,7 +104,7 @@ def sized_series(config: Config, store: SeriesStore) -> Config:
     if evaluate.calibration == "auto":  # refits to simulated series take as long as the fit
         evaluate = evaluate.model_copy(update={"calibration": "none"})
     given = config.model_copy(update={"evaluate": evaluate})
-    return sized(given, np.concatenate([store.at(each).training.sizes for each in store.periods]))
+    return sized(given, np.concatenate([store.to_fit(each).sizes for each in store.periods]))
 
 
 @dataclass(frozen=True)

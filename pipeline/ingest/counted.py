@@ -1,0 +1,213 @@
+"""The responses of every period of a series, in areas of today.
+
+Where areas were split or merged, a count of before is of a union of areas of today
+(:mod:`geo.tables.area_changes`): here it is read by the ids of its time, and brought to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+
+from geo.core.columns import AREA_ID, ELSEWHEN
+from geo.core.errors import Problem, name_first
+from geo.sources.repair import Repairs
+from geo.tables.area_changes import AreaChanges, Union, read_area_changes
+from models.core.unions import exact_shares
+from pipeline.config.schema import Config
+from pipeline.ingest.responses import read_responses
+from pipeline.responses.table import Columns
+
+N_NAMED = 5  # unions named in one message
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The responses of one period.
+
+    Attributes
+    ----------
+    columns : Columns
+        By area of today; of an area in a union of several, nothing is known.
+    unions : tuple of (Union, dict)
+        Those of several areas of today, and what is known of each by the name of its column.
+    """
+
+    columns: Columns
+    unions: tuple[tuple[Union, Mapping[str, float]], ...] = field(default_factory=tuple)
+
+    @property
+    def least(self) -> pd.Series | None:
+        """The smallest that the count of each area may be: 0 of one that is counted with others."""
+        least = self.columns.least
+        if least is None:
+            return None
+        inside = {each for union, _ in self.unions for each in union.today}
+        return least.where(~least.index.isin(inside), 0.0)
+
+    def shared(self, people: pd.Series) -> tuple[Columns, pd.Series, list[Union]]:
+        """Return the columns with a share of its union's response for each area.
+
+        Parameters
+        ----------
+        people : Series
+            By area; the shares are in proportion to them, and areas without any have none.
+
+        Returns
+        -------
+        Columns
+        Series of str
+            Name of each area's union; empty where the response is its own.
+        list of Union
+            Those in which nobody lives: their responses are left out.
+        """
+        found = {name: _copied(getattr(self.columns, name)) for name in _NAMES}
+        union, lost = pd.Series("", index=people.index, dtype=object), list[Union]()
+        for own, known in self.unions:
+            inside = people.loc[list(own.today)]
+            inside = inside[inside > 0]
+            if inside.empty:
+                lost.append(own)
+                continue
+            share = exact_shares(inside.to_numpy(np.float64))
+            for name, value in known.items():
+                column = found[name]
+                assert column is not None
+                column.loc[inside.index] = share * value
+            union.loc[inside.index] = own.name if len(inside) > 1 else ""
+        return Columns(**found), union, lost
+
+
+_NAMES = tuple(each.name for each in fields(Columns))
+
+
+def _copied(values: pd.Series | None) -> pd.Series | None:
+    return None if values is None else values.copy()
+
+
+def area_changes(
+    config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]
+) -> AreaChanges | None:
+    """Read the changes of the areas; None where there are none, or a problem was found."""
+    path, series = config.areas.changes, config.series
+    if path is None or series is None:
+        return None
+    today = list(dict.fromkeys(areas[AREA_ID].dropna().astype(str)))
+    return read_area_changes(path, "areas.changes", today, series.calendar, problems)
+
+
+def counted_at(
+    config: Config,
+    areas: gpd.GeoDataFrame,
+    repairs: Repairs,
+    changes: AreaChanges | None,
+    problems: list[Problem],
+) -> Counted:
+    """Read the responses of the period of a configuration.
+
+    Parameters
+    ----------
+    config : Config
+    areas : GeoDataFrame
+        Of today.
+    repairs : Repairs
+        What was done to them.
+    changes : AreaChanges or None
+    problems : list of Problem
+        Appended to.
+    """
+    series, label = config.series, config.period
+    if changes is None or series is None or label is None:
+        return Counted(read_responses(config, areas, repairs, problems))
+    number = int(series.time_of(label))
+    unions = changes.at(number)
+    then = _areas_of(config, areas, [each for union in unions for each in union.before])
+    first = [series.calendar.label(step) for step, _ in changes.steps]
+    then.attrs[ELSEWHEN] = changes.elsewhen(number, first)
+    columns = read_responses(config, then, repairs, problems)
+    return in_today(columns, unions, areas[AREA_ID].astype(str).to_numpy())
+
+
+def in_today(columns: Columns, unions: Sequence[Union], today: np.ndarray) -> Counted:
+    """Bring columns by areas of a period to areas of today.
+
+    Parameters
+    ----------
+    columns : Columns
+        By area of before.
+    unions : sequence of Union
+        Of the period.
+    today : (n_area,) str array
+    """
+    given = {n: s for n in _NAMES if (s := getattr(columns, n)) is not None}
+    found = {name: values.reindex(today) for name, values in given.items()}
+    several: dict[Union, dict[str, float]] = {}
+    for union in unions:
+        if union.before == union.today:
+            continue
+        for name, values in given.items():
+            # Without one of them the sum is not known.
+            total = float(values.reindex(list(union.before)).sum(skipna=False))
+            one = len(union.today) == 1
+            found[name].loc[list(union.today)] = total if one else np.nan
+            if not one:
+                several.setdefault(union, {})[name] = total
+    if "margins" in found:
+        found["margins"] = found["margins"].fillna(0.0)
+    kept = [(u, known) for u, known in several.items() if np.isfinite(list(known.values())).any()]
+    return Counted(Columns(**found), tuple(kept))
+
+
+def _areas_of(config: Config, areas: gpd.GeoDataFrame, ids: Sequence[str]) -> gpd.GeoDataFrame:
+    """Return the areas of a period: those that are no longer there have an id alone."""
+    once = areas[~areas[AREA_ID].duplicated()]  # others are reported
+    then = once.set_index(once[AREA_ID].astype(str)).reindex(list(ids))
+    gone = then[AREA_ID].isna().to_numpy()
+    then.loc[gone, AREA_ID] = then.index[gone]
+    for column in {config.areas.id, config.areas.name} & set(then.columns):
+        then[column] = then[column].astype(object).where(~gone, then.index)
+    return then.reset_index(drop=True)
+
+
+def each_period(
+    config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]
+) -> dict[str, Counted]:
+    """Return the responses of every period that has some.
+
+    Parameters
+    ----------
+    config : Config
+    areas : GeoDataFrame
+    problems : list of Problem
+        Appended to, each once.
+    """
+    series = config.series
+    assert series is not None
+    changes, found = area_changes(config, areas, problems), {}
+    if changes is None and config.areas.changes is not None:
+        return {}
+    for label in series.periods:
+        if series.spelled and label not in series.spelled:
+            continue
+        own: list[Problem] = []
+        found[label] = counted_at(config.at(label), areas, Repairs(), changes, own)
+        problems.extend(each for each in own if each not in problems)
+    return found
+
+
+def told_unions(each: Mapping[str, Counted]) -> str:
+    """Say which areas have counts of their union alone; "" if none."""
+    labels: dict[Union, list[str]] = {}
+    for label, counted in each.items():
+        for union, _ in counted.unions:
+            labels.setdefault(union, []).append(label)
+    if not labels:
+        return ""
+    named = [
+        f"{union.name} ({' + '.join(union.today)}, to {own[-1]})" for union, own in labels.items()
+    ]
+    return f"counts of several areas of today together: {name_first(named, N_NAMED)}"
