@@ -76,6 +76,12 @@ class AreaChanges:
             found.append(stage)
         return found[::-1]
 
+    @property
+    def former(self) -> set[str]:
+        """Ids of areas of before that are none of today."""
+        every = {each for stage in self._stages for union in stage for each in union.before}
+        return every - set(self.today)
+
     def together(self) -> dict[str, int]:
         """Return a number of today's areas that are in a union with others in any period."""
         number: dict[str, int] = {}

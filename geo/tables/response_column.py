@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from geo.core.columns import (
     column_periods,
     has_column,
     id_text,
+    is_missing,
     paired,
 )
 from geo.core.errors import InputError, Problem, name_first
@@ -243,19 +244,18 @@ def _check_match(
     """Append a problem for responses without an area, with the pairing that they may mean."""
     ids, name, noun = given_by.ids, given_by.name, given_by.noun
     known, given = set(areas[AREA_ID]), set(ids.dropna())
-    extra = [
-        f"{text} ({given_by.word} {row})"
-        for text, row in zip(ids, given_by.rows, strict=True)
-        if text is not None and text not in known
-    ]
+    elsewhen: Mapping[str, str] = areas.attrs.get(ELSEWHEN, {})
+    extra, untimely = [], []
+    for value, row, text in given_by.cells():
+        if text is None or text in known:
+            continue
+        if text not in elsewhen:
+            extra.append(f"{text} ({given_by.word} {row})")
+        elif not is_missing(value):  # a wide table has a cell of every area and period
+            extra.append(f"{text} ({given_by.word} {row})")
+            untimely.append(f"{text} ({given_by.word} {row}), which {elsewhen[text]}")
     if not extra:
         return
-    elsewhen = areas.attrs.get(ELSEWHEN, {})
-    untimely = [
-        f"{text} ({given_by.word} {row}), which {elsewhen[text]}"
-        for text, row in zip(ids, given_by.rows, strict=True)
-        if text is not None and text in elsewhen
-    ]
     if len(untimely) == len(extra):
         found = f"no area of {given_by.period} in column {id_column!r}: {name_first(untimely)}"
         remedy = "correct areas.changes, where an area that a change leaves in place has a row "

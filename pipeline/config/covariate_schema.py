@@ -17,6 +17,8 @@ from pipeline.config.values import InputPath, Whole
 MOST_LAG = 120  # periods
 #: What a covariate is of: one of these keys is given, and `path` is the same file.
 KINDS = ("path", "table", "distance", "slope", "aspect")
+#: Keys of input files of all sections, at any depth.
+INPUT_KEYS = (*KINDS, "like", "crosswalk", "changes")
 _RASTER = (
     "band", "variable", "level", "nodata", "crs", "scale", "offset", "aggregate", "resampling",
 )  # fmt: skip

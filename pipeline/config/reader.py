@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from geo.core.errors import InputError, Problem, name_first
 from geo.sources.mosaic import files_of, is_pattern
-from pipeline.config.covariate_schema import KINDS
+from pipeline.config.covariate_schema import INPUT_KEYS
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
 from pipeline.config.moving import spread
@@ -264,7 +264,7 @@ def _missing_in(data: Any, base: Path, document: Document, problems: list[Proble
         value: Any = data
         for part in key:
             value = value[part] if isinstance(value, dict) and part in value else None
-        if key[-1] not in (*KINDS, "like") or not isinstance(value, str) or is_remote(value):
+        if key[-1] not in INPUT_KEYS or not isinstance(value, str) or is_remote(value):
             continue
         full = str((base / Path(value).expanduser()).resolve())
         if full not in reported and "${" not in value and not bare_variables(value):

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from geo.core.errors import Problem
-from pipeline.config.covariate_schema import KINDS
+from pipeline.config.covariate_schema import INPUT_KEYS
 from pipeline.storage.location import Location, is_remote
 
-#: Keys of input files, at any depth.
-_INPUTS = (*KINDS, "like", "crosswalk", "changes")
 _SECTIONS = ("areas", "counts", "labels", "population", "covariates", "grid", "evaluate", "truth")
 _ON_DISK = (
     ("storage", "scratch"),
@@ -72,7 +70,7 @@ def _inputs(value: Any, prefix: Location) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        key: _at(each, prefix) if key in _INPUTS else _inputs(each, prefix)
+        key: _at(each, prefix) if key in INPUT_KEYS else _inputs(each, prefix)
         for key, each in value.items()
     }
 

@@ -15,6 +15,7 @@ from geo.sources.registry import open_source
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Task
+from pipeline.ingest.counted import each_period
 from pipeline.ingest.examine import Examined, examine
 from pipeline.ingest.inputs import Inputs, describe_inputs
 from pipeline.ingest.period_files import period_problems
@@ -88,7 +89,8 @@ def checked(
                     examined.append(now.with_paths(paths))
                     if also is not None:
                         also(local, inputs, members, written, now)
-                    return [*now.problems, *_of_truth(local), *period_problems(local)]
+                    late = [*period_problems(local), *_of_counts(local, inputs)]
+                    return [*now.problems, *_of_truth(local), *late]
 
                 inputs, bags = prepare(local, directory, _TasksAlone(progress), look)
                 found = describe_inputs(config, inputs)
@@ -97,6 +99,14 @@ def checked(
         except InputError as error:
             problems = list(error.problems)
     return Checked(problems, examined[0] if examined else None, found, ids)
+
+
+def _of_counts(config: Config, inputs: Inputs) -> list[Problem]:
+    """Read the counts of the other periods, which ingest does once the pixels are written."""
+    problems: list[Problem] = []
+    if config.series is not None and inputs.areas is not None:
+        each_period(config, inputs.areas, problems)
+    return problems
 
 
 def _of_truth(config: Config) -> list[Problem]:

@@ -185,7 +185,9 @@ def on_grid(
     problems : list of Problem
         Appended to.
     """
-    tables = AreaTables(areas) if isinstance(areas, gpd.GeoDataFrame) else areas
+    tables = areas
+    if isinstance(areas, gpd.GeoDataFrame):
+        tables = AreaTables(areas, area_changes(config, areas, []))
     found = dict(opened)
     for name, spec in config.covariates.items():
         layer = None

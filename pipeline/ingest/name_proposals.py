@@ -15,6 +15,7 @@ from geo.tables.crosswalk import AREA, NAME, read_crosswalk, write_crosswalk
 from geo.tables.name_matching import Area, bare, parent_column, propose
 from geo.tables.registry import read_table
 from pipeline.config.schema import Config
+from pipeline.ingest.counted import area_changes
 from pipeline.ingest.without_counts import own_file
 
 
@@ -54,7 +55,8 @@ def propose_names(config: Config, path: Path) -> str | None:
     column = spec.id or config.areas.id
     if column not in table:
         return None
-    known = set(areas[AREA_ID].dropna())
+    changes = area_changes(config, areas, [])
+    known = set(areas[AREA_ID].dropna()) | (set() if changes is None else changes.former)
     names = id_text(table[column])
     parents = id_text(table[spec.parent]) if spec.parent in table else None
     ids = paired(names, known) if spec.match == "spelling" else names

@@ -119,7 +119,7 @@ def prepare(
     tables = read_points(config, problems)
     if bags is not None and inputs.grid is not None and not problems and config.points:
         bags = replace(bags, points=place_points(config, tables, inputs, bags, problems))
-    problems.extend(look(inputs, members, written))
+    problems.extend(each for each in look(inputs, members, written) if each not in problems)
     if problems or bags is None or written is None or inputs.grid is None or inputs.counts is None:
         raise InputError(problems)
     for line in inputs.repairs.lines():

@@ -19,12 +19,15 @@ from geo.grids.grid import Grid
 from geo.grids.membership import Membership
 from geo.sources.raster_header import crs_text
 from geo.sources.source import Source
+from geo.tables.area_changes import read_area_changes
 from geo.tables.crosswalk import read_crosswalk
 from geo.tables.registry import read_table
 from pipeline.config.periods import MARK, period_files
 from pipeline.config.schema import Config
 from pipeline.ingest.class_profile import ClassesProfile
+from pipeline.ingest.counted import in_today
 from pipeline.ingest.raster_sample import RasterSample
+from pipeline.responses.table import Columns
 from pipeline.storage.location import Place, is_remote
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, TILE
@@ -276,14 +279,17 @@ def profile_periods(
         exposure = None  # of each period its own
     return tuple(
         profile_counts(y, exposure, config.output.rate_per, period, suppressed=int(hidden.sum()))
-        for period, (y, hidden) in counts_of_periods(config, ids).items()
+        for period, (y, hidden) in counts_of_periods(config, ids, exposure).items()
     )
 
 
-def counts_of_periods(config: Config, ids: np.ndarray) -> dict[str, tuple[pd.Series, pd.Series]]:
+def counts_of_periods(
+    config: Config, ids: np.ndarray, exposure: np.ndarray | None = None
+) -> dict[str, tuple[pd.Series, pd.Series]]:
     """Return the counts of each period by area, and which are suppressed; the earliest first.
 
-    Counts are NaN where missing or suppressed.
+    Counts are NaN where missing or suppressed. A count of several areas of today together is
+    shared out by their exposures; without these it is missing.
 
     Empty for a map of one period, and for a table that cannot be read.
     """
@@ -308,8 +314,33 @@ def counts_of_periods(config: Config, ids: np.ndarray) -> dict[str, tuple[pd.Ser
         once = y.index.notna() & ~y.index.duplicated()
         hidden = [spec.suppression.interval(value) is not None for value in table[spec.value]]
         marked = pd.Series(hidden, index=y.index, dtype=bool)
-        found[period] = y[once].reindex(ids), marked[once].reindex(ids, fill_value=False)
+        found[period] = _in_today(config, period, y[once], marked[once], ids, exposure)
     return {period: found[period] for period in sorted(found, key=natural_key)}
+
+
+def _in_today(
+    config: Config,
+    period: str,
+    y: pd.Series,
+    hidden: pd.Series,
+    ids: np.ndarray,
+    exposure: np.ndarray | None,
+) -> tuple[pd.Series, pd.Series]:
+    """Return counts by areas of a period, and which are suppressed, by areas of today."""
+    path, series = config.areas.changes, config.series
+    changes = number = None
+    if path is not None and series is not None:
+        number = series.calendar.number(period)
+        changes = read_area_changes(path, "areas.changes", list(ids), series.calendar, [])
+    if changes is None or number is None:
+        return y.reindex(ids), hidden.reindex(ids, fill_value=False)
+    given = in_today(Columns(counts=y, tested=hidden.astype(float)), changes.at(number), ids)
+    columns = given.columns
+    if exposure is not None:
+        columns, _, _ = given.shared(pd.Series(np.nan_to_num(exposure), index=ids))
+    assert columns.counts is not None
+    assert columns.tested is not None
+    return columns.counts, columns.tested > 0
 
 
 def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:

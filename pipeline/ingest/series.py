@@ -20,7 +20,7 @@ from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
 from geo.tables.registry import tables_kept
 from pipeline.config.context import StageContext
-from pipeline.config.covariate_schema import KINDS
+from pipeline.config.covariate_schema import INPUT_KEYS
 from pipeline.config.schema import Config, later_key, path_key
 from pipeline.config.years import told_people
 from pipeline.core.progress import Progress
@@ -77,7 +77,7 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
         _write_standing(context, standing)
         store = PixelStore(context.place("work/bags.zarr"))
         if moving:
-            tables = AreaTables(_areas(config)) if _has_tables(config) else None
+            tables = _tables(config) if _has_tables(config) else None
             if store.grid is None:
                 message = "a series has a grid once its pixels are written"
                 raise RuntimeError(message)
@@ -187,12 +187,17 @@ def moving_prints(
 
 
 def _files(given: Mapping[str, str]) -> set[str]:
-    kinds = tuple(f".{kind}" for kind in KINDS)
-    return {key for key in given if key.endswith(kinds) or key == "grid.like"}
+    kinds = tuple(f".{kind}" for kind in INPUT_KEYS)
+    return {key for key in given if key.endswith(kinds)}
 
 
 def _has_tables(config: Config) -> bool:
     return any(each.table is not None for each in config.covariates.values())
+
+
+def _tables(config: Config) -> AreaTables:
+    areas = _areas(config)
+    return AreaTables(areas, area_changes(config, areas, []))
 
 
 def _write_standing(context: StageContext, fingerprint: str) -> None:
@@ -304,9 +309,13 @@ def read_all(
         union = unions.get(label)
         found = Responses(value, np.isfinite(value), tested, weight, margin, union=union)
         frames.append(found.frame(store.ids, label))
+    where = f"counts ({config.response.path})"
     if not any(frame["training"].any() for frame in frames):
-        where = f"counts ({config.response.path})"
         raise InputError(Problem(where, "no area has a count in any period", "check the table"))
+    if not any((frame["training"] & frame["union"].isna()).any() for frame in frames):
+        wrong = "no area of today has a count of its own: all are of several areas together"
+        remedy = "map with the areas of before until counts of the new ones arrive"
+        raise InputError(Problem(where, wrong, remedy))
     return pd.concat(frames, ignore_index=True)
 
 

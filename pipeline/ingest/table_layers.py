@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import geopandas as gpd
@@ -17,6 +17,7 @@ from geo.grids.owners import Owners
 from geo.grids.reproject import reproject
 from geo.sources.align import TRANSFORMS
 from geo.sources.area_source import AreaSource
+from geo.tables.area_changes import AreaChanges, Union
 from geo.tables.area_values import ID, PERIOD, ROW, VALUE, read_area_values
 from pipeline.config.covariate_schema import Covariate
 from pipeline.config.schema import Config
@@ -34,10 +35,12 @@ class AreaTables:
     ----------
     areas : GeoDataFrame
         What :func:`geo.sources.boundary.read_areas` returned.
+    changes : AreaChanges, optional
+        Of the areas: a table by period has the ids of its time.
     """
 
-    def __init__(self, areas: gpd.GeoDataFrame) -> None:
-        self._areas = areas
+    def __init__(self, areas: gpd.GeoDataFrame, changes: AreaChanges | None = None) -> None:
+        self._areas, self._changes = areas, changes
         self._tables: dict[tuple[str | None, ...], tuple[pd.DataFrame | None, list[Problem]]] = {}
         self._owners: dict[Grid, Owners] = {}
 
@@ -74,7 +77,10 @@ class AreaTables:
                 remedy = "add its rows, or give periods that it has (time.from, time.to)"
                 problems.append(Problem(place, found, remedy))
                 return None
-        return self._by_area(own, spec, place, problems)
+        unions = None
+        if self._changes is not None and spec.period is not None and config.series is not None:
+            unions = self._changes.at(int(config.series.time_of(spec.time or "")))
+        return self._by_area(own, spec, place, problems, unions)
 
     def layer(self, config: Config, name: str, grid: Grid, problems: list[Problem]) -> Layer | None:
         """Return a covariate on a grid; see :meth:`values` for problems."""
@@ -103,9 +109,16 @@ class AreaTables:
         return self._tables[key]
 
     def _by_area(
-        self, own: pd.DataFrame, spec: Covariate, place: str, problems: list[Problem]
+        self,
+        own: pd.DataFrame,
+        spec: Covariate,
+        place: str,
+        problems: list[Problem],
+        unions: Sequence[Union] | None,
     ) -> np.ndarray | None:
-        ids = self._areas[AREA_ID].astype(str)
+        ids = today = self._areas[AREA_ID].astype(str)
+        if unions is not None:
+            ids = pd.Series([each for union in unions for each in union.before])
         own = own[own[ID].isin(set(ids))]
         when = f" in {spec.time}" if spec.period is not None else ""
         twice = own[own[ID].duplicated(keep=False)]
@@ -130,7 +143,12 @@ class AreaTables:
             found = f"the value of {worst}{when} has no {spec.transform}"
             problems.append(Problem(place, found, "correct it, or give another transform"))
             return None
-        return values
+        if unions is None:
+            return values
+        # An area has the value of the one that it was a part of, or the mean of several.
+        by_id = pd.Series(values, index=ids)
+        mean = {each: by_id[list(u.before)].mean() for u in unions for each in u.today}
+        return today.map(mean).to_numpy(np.float64)
 
     def owners_on(self, grid: Grid) -> Owners:
         """Return the area of each pixel of a grid."""

@@ -26,6 +26,7 @@ from geo.tables.table_csv import WINDOWS
 from pipeline.config.input_schema import Areas
 from pipeline.config.level_schema import LevelAreas
 from pipeline.config.schema import Config
+from pipeline.ingest.counted import area_changes
 from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.ingest.responses import period_filter, place_of, suppression_of
 from pipeline.ingest.without_counts import own_file
@@ -77,7 +78,9 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
         found.append(Suspicion("encoding", place, text, remedy))
     if spec.id not in table.columns or spec.match != "exact" or spec.crosswalk is not None:
         return found
-    given, known = set(id_text(table[spec.id]).dropna()), set(areas[AREA_ID].dropna())
+    changes = area_changes(config, areas, [])
+    former = set() if changes is None else changes.former
+    given, known = set(id_text(table[spec.id]).dropna()) - former, set(areas[AREA_ID].dropna())
     unknown = {text for text in given - known if len(text) <= MOST_CHARACTERS}
     pairs = [] if len(unknown) > MOST_UNKNOWN else same_but_for_spelling(unknown, known - given)
     if pairs:

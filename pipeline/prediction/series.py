@@ -180,7 +180,7 @@ def moving_grids(
 
 def series_range(store: SeriesStore, threads: int | None) -> np.ndarray:
     """Return the least and the largest of each covariate in the training of all periods."""
-    each = [store.at(label).training for label in store.periods]
+    each = [store.to_fit(label) for label in store.periods]
     found = np.stack([covariate_range(own, threads) for own in each if own.n_bag])
     return np.stack([np.nanmin(found[:, 0], axis=0), np.nanmax(found[:, 1], axis=0)])
 
@@ -264,12 +264,28 @@ def _table(
         output.rate_per,
         series.season_length,
     )
+    _tell_unions(table, store)
     place = {label: number for number, label in enumerate(labels)}
     per = output.interval, output.rate_per
     return table, [
         tabulate_window(draws, [place[each] for each in window.labels], store.ids, *per)
         for window in windows
     ]
+
+
+def _tell_unions(table: pd.DataFrame, store: SeriesStore) -> None:
+    """Add the column ``counted_in``: areas of before whose count an area is a part of, if any."""
+    found = {
+        (name, label): union
+        for label in store.periods
+        if (own := store.to_fit(label)).responses.union is not None
+        for name, union in zip(own.ids, own.responses.union, strict=True)
+        if union
+    }
+    if found:
+        keys = zip(table["id"], table["period"], strict=True)
+        place = table.columns.get_loc("mean")
+        table.insert(place, "counted_in", [found.get(key, "") for key in keys])
 
 
 def _revised(context: StageContext, config: Config, table: pd.DataFrame) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from geo.core.addresses import redacted_values
 from geo.core.errors import InputError, Problem
+from pipeline.config.covariate_schema import INPUT_KEYS
 from pipeline.config.schema import Config
 from pipeline.core.code import code_inputs, describe_changes, run_versions
 from pipeline.core.sources import code_hashes
@@ -221,7 +222,7 @@ def _without_paths(value: Any) -> Any:
     return {
         key: _without_paths(item)
         for key, item in value.items()
-        if key not in ("path", "like", "dir", "url") or isinstance(item, dict)
+        if key not in (*INPUT_KEYS, "dir", "url") or isinstance(item, dict)
     }
 
 

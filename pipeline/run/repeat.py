@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from geo.core.addresses import HIDDEN
 from geo.core.errors import InputError, Problem
+from pipeline.config.covariate_schema import INPUT_KEYS
 from pipeline.config.document import Document, merged
 from pipeline.config.explain import explain_errors
 from pipeline.config.local_inputs import local_inputs
@@ -158,7 +159,7 @@ def _differences(now: Mapping[str, Any], recorded: Mapping[str, Any]) -> dict[st
 
 def _is_path(key: str, value: Any) -> bool:
     """Return whether a value is a local path: it may have been found elsewhere."""
-    return isinstance(value, str) and (key in ("path", "like", "dir") or os.path.isabs(value))
+    return isinstance(value, str) and (key in (*INPUT_KEYS, "dir") or os.path.isabs(value))
 
 
 def _is_path_of(values: Mapping[str, Any]) -> bool:

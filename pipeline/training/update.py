@@ -160,7 +160,10 @@ def _foreseen(
     """Return how the new counts of a period compare to what the model had foreseen."""
     config = context.config
     rng, at = np.random.default_rng([config.fit.seed, 7]), model.at(time)
-    areas = as_asked(store.at(label).training, store.ids, at)
+    own = store.at(label).training
+    if not own.n_bag:  # all counts are of several areas together
+        return {}
+    areas = as_asked(own, store.ids, at)
     functions = at.sample_functions(SURPRISE_DRAWS, rng)
     counts = [at.predict_bags(b, draws=functions).observed(rng).draws for b in areas.blocks()]
     drawn = np.concatenate(counts, axis=1)

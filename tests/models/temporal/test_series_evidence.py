@@ -9,6 +9,7 @@ from models import Bags, Period
 from models.aggregate import hyperparameter_chain
 from models.aggregate.area_evidence import Evidence
 from models.core.protocol import State
+from models.core.unions import OWN, union_bags
 from models.gp import average_covariance
 from models.temporal import search
 from models.temporal.series_evidence import SeriesEvidence, find_series_places
@@ -67,8 +68,15 @@ def _dense(held: Held, state: State, x: np.ndarray) -> tuple[float, float]:
     return value - 0.5 * np.log(precision), mean
 
 
-@pytest.fixture(scope="module")
-def normal() -> tuple[Held, State]:
+#: Areas that are one bag in the first period, as districts are that were split after it.
+UNIONS = (
+    np.full(16, OWN),
+    np.where(np.isin(np.arange(16), (5, 6, 9)), 1, np.where(np.arange(16) < 2, 0, OWN)),
+)
+
+
+@pytest.fixture(scope="module", params=UNIONS, ids=["areas", "unions"])
+def normal(request: pytest.FixtureRequest) -> tuple[Held, State]:
     model = model_of(kernel=KERNEL, likelihood="normal", n_moving=16, priors="none")
     periods, found = months(3, likelihood="normal"), []
     for each in periods:  # people stay where they are: averages of all periods are those of each
@@ -81,7 +89,8 @@ def normal() -> tuple[Held, State]:
             periods[0].bags.weight,
             each.bags.coords,
         )
-        found.append(Period(each.time, bags))
+        union = request.param if each.time == 0.0 else np.full(16, OWN)
+        found.append(Period(each.time, union_bags(bags, union, np.arange(16))))
     held = Held(model, found)
     return held, held.best()
 
