@@ -263,6 +263,8 @@ def _responses(
         names = [name for name in ("y", "trials") if name in group]
         return {name: xr.Variable("bag", np.asarray(group[name])) for name in names}
     frame, _ = read_responses(finished_data(path))
+    shares = frame["union"].notna()  # of what nobody knows by area
+    frame.loc[shares, ["value", "tested"]] = np.nan
     found = {}
     for name, about in (
         ("value", {"long_name": "response of the area"}),
