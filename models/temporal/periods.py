@@ -110,6 +110,8 @@ class PeriodSource:
                 self._period.append(number)
         if any(block.margin is not None for block in self._blocks):
             self._blocks = [block.with_margin() for block in self._blocks]
+        if any(block.area is not None for block in self._blocks):
+            self._blocks = [_with_area(block, self.n_area) for block in self._blocks]
         self.block_bags = np.array([block.n_bag for block in self._blocks])
         self.block_period = np.array(self._period)
 
@@ -128,6 +130,13 @@ class PeriodSource:
     @override
     def read_ahead(self, numbers: Sequence[int]) -> None:
         """Do nothing: all blocks are in memory."""
+
+
+def _with_area(block: BagBlock, n_area: int) -> BagBlock:
+    """Return a block with the area of each pixel: in other periods some bags are several."""
+    if block.area is not None:
+        return block
+    return replace(block, area=np.repeat(block.bag % n_area, np.diff(block.offsets)))
 
 
 def _plain(bags: BagBlock) -> BagBlock:

@@ -110,6 +110,8 @@ def read_config(
         problems.extend(explain_errors(detail, data, unknown, document))
     for key in unknown:
         remove_key(data, key)
+        if series is not None:  # other periods are made of it
+            remove_key(document.values, key)
     try:
         found = Config.model_validate(data, context=context)
         return _with_document(found, document, series)

@@ -217,7 +217,12 @@ def series_of(
         return None
     first = known[0] if ends[0] is None else ends[0]
     latest = known[-1] if ends[1] is None else ends[1]
-    if latest < first or latest - first >= MOST:
+    if latest < first:
+        found = f"{calendar.label(first)}, the first period, is after {calendar.label(latest)}, "
+        found += "the last with counts" if ends[1] is None else "the last"
+        problems.append(Problem(place, found, "give an earlier time.from, or another time.to"))
+        return None
+    if latest - first >= MOST:
         found = f"{latest - first + 1:,} periods from {calendar.label(first)} to "
         found += calendar.label(latest)
         problems.append(Problem(place, found, f"give 1 to {MOST:,}, or another time.step"))

@@ -56,7 +56,7 @@ def score_forecasts(context: StageContext, config: Config, progress: Progress) -
     store = open_series(context)
     observed = np.stack([_observed(store, label) for label in series.periods])
     known = [k for k in range(len(series.periods)) if np.isfinite(observed[k]).any()]
-    last = known[-1]
+    last = max(known, default=0)  # of suppressed counts alone none is known
     origins = [k for k in range(LEAST_HISTORY - 1, last) if k in known][-ORIGINS:]
     if not origins:
         return {}

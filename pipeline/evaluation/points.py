@@ -71,7 +71,7 @@ def point_scores(
         return result
     logs = _scores(_log(y), _log(draws).mean(axis=0), _log(median))
     del logs["spearman"]  # the ranks of the logarithms are those of the counts
-    deviance = float(poisson_deviance(y, mean).mean())
+    deviance = float(poisson_deviance(y, mean).mean()) if y.size else float("nan")
     return {"poisson_deviance": deviance, **result, "log_counts": logs}
 
 

@@ -345,7 +345,8 @@ def score(draws: AreaDraws, levels: list[float], *, counts: bool = True) -> Scor
     hidden = draws.suppressed
     seen = draws.select(~hidden) if hidden.any() else draws
     points = point_scores(seen.y, seen.mean, seen.counts, seen.exposure, counts=counts)
-    moments = {"nll_moments": float(-moment_log_density(seen.y, seen.expected).mean())}
+    nll = float(-moment_log_density(seen.y, seen.expected).mean()) if seen.y.size else np.nan
+    moments = {"nll_moments": nll}
     if np.isfinite(draws.tested).any():  # positives among the tested are no Poisson counts
         points.pop("poisson_deviance", None)
         moments = {}

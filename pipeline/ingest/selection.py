@@ -69,11 +69,13 @@ def check_ranges(
     """Append a problem for each raster without values or with a single value."""
     reported = {problem.place for problem in problems}
     where = "inside the areas" if in_areas else "on the grid"
-    covariates = True
+    covariates, moving = True, config.moving()
     for name, layer in inputs.covariates.items():
         found = written.ranges[name]
         covariates &= found.n_value > 0 and layer.place not in reported
         wrong = _covariate_problem(found, where, layer.transform)
+        if found.n_value and name in moving:  # the rain of a dry month is the same everywhere
+            wrong = None
         if wrong is not None and layer.place not in reported:
             problems.append(Problem(layer.place, *wrong))
     population = inputs.population

@@ -40,7 +40,7 @@ def thinned_store(
     BagStore
         The same bags in the same order.
     """
-    if cap == "all" or int(store.sizes.max()) <= int(cap):
+    if cap == "all" or int(store.sizes.max(initial=0)) <= int(cap):
         return store
     fingerprint = f"{store.fingerprint}/thinned {code_hash(__name__)} {cap} {seed}"
     if not is_current(path, FORMAT, VERSION, fingerprint):

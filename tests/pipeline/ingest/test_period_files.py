@@ -37,3 +37,14 @@ def test_a_forecast_may_lack_its_file(tmp_path: Path) -> None:
     assert all_problems(config)[0] == []
     states = period_states(load_config(config))
     assert states == {"covariates.rain": ["file"] * 6 + ["no file"]}
+
+
+def test_a_key_that_is_none_is_a_line(tmp_path: Path) -> None:
+    """Layers that move are read again for each period, from the values as they were given."""
+    config = write_inputs(tmp_path, 3)
+    text = config.read_text().replace("id: id}\ncounts", "id: id, chanegs: 3}\ncounts")
+    config.write_text(text)
+    problems, *_ = all_problems(config)
+    assert [str(each) for each in problems] == [
+        "disagg.yaml line 2: areas.chanegs: unknown key; did you mean areas.changes?"
+    ]

@@ -24,6 +24,7 @@ from pipeline.store.series_store import SeriesStore
 from pipeline.training.fit import fit
 from tests.pipeline.series_inputs import (
     MONTHS,
+    SIDE,
     area_of_pixel,
     counts,
     elevation,
@@ -32,6 +33,7 @@ from tests.pipeline.series_inputs import (
     true_rate,
     write_inputs,
     write_months,
+    write_raster,
 )
 
 EVALUATE = "evaluate:    {folds: 2, schemes: [area], calibration: none}\n"
@@ -291,3 +293,19 @@ def test_a_series_needs_no_effects_of_areas(tmp_path: Path) -> None:
     named = told["stages"]["fit"]["summary"]["hyperparameters"]
     assert "smooth.variance[rain]" in named
     assert "area.variance" not in named
+
+
+def test_a_dry_month_and_counts_that_are_all_suppressed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No rain anywhere is a value, and no known count is no error of a forecast."""
+    config = write_inputs(tmp_path, 4, more=EVALUATE)
+    write_raster(tmp_path / "rain_2024-04.tif", np.zeros((SIDE, SIDE)))
+    counts(4).assign(cases="<5").to_csv(tmp_path / "cases.csv", index=False)
+    text = config.read_text(encoding="utf-8").replace("integrate: 2", "integrate: none")
+    config.write_text(text, encoding="utf-8")
+    assert main(["check", str(config), "--quiet"]) == 0
+    assert main(["run", str(config), "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+    found = json.loads((tmp_path / "out/evaluation.json").read_text(encoding="utf-8"))
+    assert found["forecasts"] == {}

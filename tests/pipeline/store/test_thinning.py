@@ -144,3 +144,13 @@ def test_a_store_of_small_areas_is_not_thinned(store: BagStore, tmp_path: Path) 
     for cap in ("all", 4000):
         assert thinned_store(store, tmp_path / "no.zarr", cap, seed=3) is store
     assert not (tmp_path / "no.zarr").exists()
+
+
+def test_a_store_without_a_bag_stays_as_it_is(tmp_path: Path) -> None:
+    """Such as a month without any count."""
+    rows = PixelRows(np.zeros((4, 1), "f4"), np.ones(4), np.zeros((4, 2)), np.arange(4))
+    bags = NewBags(sizes=np.array([4]), rows=lambda *_: rows, y=np.ones(1), ids=["a"],
+                   covariates=["x"])  # fmt: skip
+    write_bags(tmp_path / "bags.zarr", bags)
+    empty = BagStore(tmp_path / "bags.zarr").select(np.zeros(1, bool))
+    assert thinned_store(empty, tmp_path / "thinned.zarr", 2, 1) is empty
