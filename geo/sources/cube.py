@@ -19,6 +19,7 @@ from geo.core.errors import InputError, Problem, name_first
 from geo.core.stopping import stop_if_asked
 from geo.grids.grid import Tile
 from geo.sources.cube_axes import NoGridError, cube_crs, grid_axes
+from geo.sources.icechunk_store import SUFFIX, committed_store, is_repository
 from geo.sources.raster import RasterSource
 from geo.sources.raster_bands import iso_times, texts_of_times
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
@@ -196,11 +197,14 @@ def open_cube(path: str, store: Any = None) -> Any:
         found = f"is not a {kind} that xarray can read ({cause})"
         return NoGridError(Problem(path, found, "write it with xarray"))
 
-    zarr = path.lower().rstrip("/").endswith(".zarr")
+    if store is None and is_repository(path):
+        store = committed_store(path)
+    zarr = path.lower().rstrip("/").endswith((".zarr", SUFFIX))
     kind = "Zarr store" if zarr else "NetCDF file"
     if not Path(path).exists():
         raise NoGridError(Problem(path, "no such file", "correct the path"))
-    engine, more = "zarr", dict[str, Any](consolidated=None if store is not None else False)
+    listed = store is None or is_repository(path)
+    engine, more = "zarr", dict[str, Any](consolidated=False if listed else None)
     if not zarr:
         try:
             with open(path, "rb") as stream:

@@ -17,6 +17,7 @@ from geo.sources.aggregated import AggregatedSource
 from geo.sources.anomaly import AnomalySource
 from geo.sources.cube import Cube, netcdf_source
 from geo.sources.derived import ClassShare
+from geo.sources.icechunk_store import SUFFIX
 from geo.sources.mosaic import is_pattern, tiles_source
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
@@ -27,7 +28,7 @@ from geo.sources.terrain import TerrainSource
 
 #: Readers of sources; a further one is a subclass of :class:`geo.sources.source.Source`.
 SOURCES: Formats[Callable[[str, BandChoice, RasterHeader], Source]] = Formats(RasterSource)
-SOURCES.register(Cube, ".zarr", ".zarr/")
+SOURCES.register(Cube, ".zarr", ".zarr/", SUFFIX, f"{SUFFIX}/")
 SOURCES.register(netcdf_source, ".nc", ".nc4")
 
 

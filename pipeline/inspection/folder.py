@@ -21,7 +21,7 @@ from geo.tables.registry import read_table
 
 VECTORS = {".gpkg", ".shp", ".geojson", ".json", ".kml", ".fgb", ".geoparquet", ".parquet"}
 TABLES = {".csv", ".tsv", ".txt", ".xlsx", ".parquet"}
-RASTERS = {".tif", ".tiff", ".vrt", ".nc", ".img", ".asc", ".grib", ".grb", ".zarr"}
+RASTERS = {".tif", ".tiff", ".vrt", ".nc", ".img", ".asc", ".grib", ".grb", ".zarr", ".icechunk"}
 DEPTH = 2  # folders below
 N_FILES = 5_000
 #: A date in a file's name: 2024, 2024-03, 202403, 2024_03_31, 2024-W13, 2024Q1.
@@ -189,7 +189,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         here = Path(top)
         depth = len(here.relative_to(folder).parts)
         results = "run.json" in files and depth > 0
-        stores = [name for name in folders if name.endswith(".zarr")]
+        stores = [name for name in folders if name.endswith((".zarr", ".icechunk"))]
         folders[:] = [
             name
             for name in folders

@@ -14,6 +14,7 @@ from typing import Any
 
 from geo.core.trust import current_trust
 from geo.sources.gdal_paths import file_of
+from geo.sources.icechunk_store import POINTERS, is_repository
 from geo.sources.input_files import input_files, side_cars
 from geo.sources.mosaic import is_pattern
 from pipeline.storage.files import text_digest
@@ -69,6 +70,8 @@ def fingerprint_file(path: str | Path, storage: Storage | None = None) -> str:
     if isinstance(place, Location):
         return fingerprint_objects(place)
     state = copied_state(path)
+    if is_repository(path):  # commits are immutable: which are current tells all
+        return text_digest("".join(_state_hash(path / name) for name in POINTERS))
     if path.is_dir() and state is None:
         return _hash_directory(path)
     if path.is_dir():  # chunks that are here, and need not be
@@ -129,6 +132,13 @@ def _hash_directory(directory: Path) -> str:
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
         _feed(digest, path, path.relative_to(directory).as_posix())
     return digest.hexdigest()
+
+
+def _state_hash(path: Path) -> str:
+    """Return the hash of a file or directory; empty where there is none."""
+    if path.is_dir():
+        return _hash_directory(path)
+    return text_digest(path.read_bytes().hex()) if path.is_file() else ""
 
 
 def _state_of_large(path: Path) -> str | None:

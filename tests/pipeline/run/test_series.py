@@ -196,7 +196,11 @@ def test_what_cannot_be_updated_is_said(
         ("time:        {step: month}\n", "", "output.forecast: given without `time`"),
         ("inducing: 9", "inducing: 8", "another section model"),
         ("{step: month}", "{step: week}", "no week"),
-        ("{step: month}", "{step: month, from: 2024-03, to: 2024-02}", "periods from 2024-03"),
+        (
+            "{step: month}",
+            "{step: month, from: 2024-03, to: 2024-02}",
+            "2024-03, the first period, is after 2024-02, the last",
+        ),
         ("forecast: 1", "forecast: 1, windows: last12", "'last12' is no window of periods"),
         ("forecast: 1", 'windows: ["2024-03..2024-01"]', 'write "2024-03..2024-08"'),
         ('rain_{period}.tif"', 'rian_{period}.tif"', "rian_2024-01.tif"),
