@@ -112,6 +112,7 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.alarms
 	$(BIN)/python -m benchmarks.months
+	$(BIN)/python -m benchmarks.area_changes
 	$(BIN)/python -m benchmarks.months_cost
 	$(BIN)/python -m benchmarks.censored
 	$(BIN)/python -m benchmarks.points

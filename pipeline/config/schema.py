@@ -389,13 +389,13 @@ def _wrong_changes(config: Config) -> Wrong | None:
     if config.areas.changes is None:
         return None
     if config.time is None:
-        found = "areas.changes without `time`: a map of one period has areas of one time"
+        found = "given without `time`: a map of one period has areas of one time"
         return "areas.changes", found, "remove it, or add `time: {step: ...}`"
     if not config.response_kind.adds_up:
-        found = "areas.changes, and counts that are averages, which do not add up"
+        found = "given with counts that are averages, which do not add up"
         return "areas.changes", found, "give the cases of each area, or leave out changes"
     if config.counts is not None and config.counts.path is None:
-        found = "areas.changes, and counts that are a column of the areas of today"
+        found = "given with counts that are a column of the areas of today"
         return "areas.changes", found, "give the counts as a table of their own"
     return None
 

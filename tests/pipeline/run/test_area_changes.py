@@ -213,8 +213,8 @@ def test_a_table_of_a_covariate_has_the_areas_of_its_time(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("time:        {step: month}\n", "", "areas.changes without `time`"),
-        ("path: cases.csv", "path: cases.csv, of: average", "averages, which do not add up"),
+        ("time:        {step: month}\n", "", "areas.changes: given without `time`"),
+        ("path: cases.csv", "path: cases.csv, of: average", "given with counts that are averages"),
     ],
 )
 def test_changes_ask_for_counts_of_several_periods(
