@@ -82,18 +82,11 @@ class AreaChanges:
         every = {each for stage in self._stages for union in stage for each in union.before}
         return every - set(self.today)
 
-    def together(self) -> dict[str, int]:
-        """Return a number of today's areas that are in a union with others in any period."""
-        number: dict[str, int] = {}
-        for stage in self._stages:
-            for union in stage:
-                if len(union.today) == 1:
-                    continue
-                known = {number[each] for each in union.today if each in number}
-                own = min(known, default=max(number.values(), default=-1) + 1)
-                number = {each: own if k in known else k for each, k in number.items()}
-                number |= dict.fromkeys(union.today, own)
-        return number
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        """The areas of today of each union of several, of any period."""
+        every = (union.today for stage in self._stages for union in stage)
+        return list(dict.fromkeys(today for today in every if len(today) > 1))
 
     def elsewhen(self, number: int, label: Sequence[str]) -> dict[str, str]:
         """Return what to say of ids that are areas, but not in a period, by id.

@@ -36,8 +36,8 @@ def new_model(config: Config) -> Estimator:
                 value = getattr(section, key)
                 sized = value == "auto" and key in UNSIZED and key != "inducing"
                 settings[name] = UNSIZED[key] if sized else value
-    if config.points:
-        own = {**own, "sources": {each.name: each.source for each in config.points}}
+    if config.point_sources:
+        own = {**own, "sources": {each.name: each.source for each in config.point_sources}}
     return model_class(spec.kind)(**{**settings, **own, **spec.options})
 
 

@@ -81,6 +81,11 @@ class Points(Section):
         description="attribute of areas.path, in place of a place: `id` has its values, and a row "
         "counts all areas with that value; the counts of those that have one are taken off",
     )
+    period: str | None = Field(
+        None,
+        examples=["month"],
+        description="column with the period, of totals of zones by period; with `time`",
+    )
     likelihood: PointLikelihood | None = Field(
         None,
         description="law of a value; by default negative_binomial for counts, poisson for those "
@@ -131,6 +136,28 @@ class Points(Section):
         return {**named, **where, "offset": offset, "effect": self.effect}
 
 
+def _wrong_times(config: Any) -> Wrong | None:
+    """Return what of points does not go with the periods of a configuration."""
+    for each in config.points:
+        if config.time is None and each.period is not None:
+            found = f"{each.name} has a column with the period, and there is no `time`"
+            return "points", found, "give the totals of one period, or `time: {step: ...}`"
+        if config.time is None:
+            continue
+        if each.zone is None:
+            found = f"{each.name} has points at places, and `time`: these are of one period"
+            return "points", found, "map one period, or leave the points out"
+        if each.period is None:
+            found = f"{each.name} has totals of zones, and `time`, but no column with the period"
+            return "points", found, "name it: period"
+    given = {key for each in config.points for key in ("likelihood", "offset", "effect")
+             if key in each.model_fields_set}  # fmt: skip
+    if config.time is not None and given:
+        found = f"{min(given)} given with `time`: totals of zones have the law of the areas"
+        return "points", found, "remove it"
+    return None
+
+
 def wrong_points(config: Any) -> Wrong | None:
     """Return what of a configuration does not go with its points."""
     if not config.points:
@@ -143,10 +170,10 @@ def wrong_points(config: Any) -> Wrong | None:
     names = [each.name for each in config.points]
     if len(set(names)) < len(names):
         return "points", "two sources have the same name", "give each a name of its own"
-    if config.time is not None:
-        found = "given with `time`: points are of one period"
-        return "points", found, "map one period, or leave the points out"
-    if config.model.kind != "vbagg":
+    wrong = _wrong_times(config)
+    if wrong is not None:
+        return wrong
+    if config.model.kind not in ("vbagg", "space_time"):
         found = f"given with model.kind: {config.model.kind}"
         return "points", found, "give vbagg, or leave the points out"
     zones = [each.name for each in config.points if each.zone is not None]
@@ -158,6 +185,8 @@ def wrong_points(config: Any) -> Wrong | None:
         if each.zone is not None and (each.tested is not None) != own:
             found = f"of {each.name} and counts.tested, one has numbers tested"
             return "points", found, "give both or none: counts of areas are taken off their zone's"
+    if config.time is not None:
+        return None
     if isinstance(config.evaluate.calibration, int):
         found = "given with points, whose responses it does not simulate"
         return "evaluate.calibration", found, "remove it, or the points"

@@ -222,6 +222,11 @@ class Config(Section):
         return response_of(given)
 
     @property
+    def point_sources(self) -> tuple[Points, ...]:
+        """The points that are sources of the model: of a series, zones are unions of areas."""
+        return () if self.time is not None else self.points
+
+    @property
     def response(self) -> Counts | Labels:
         """The section of the responses: ``counts`` or ``labels``."""
         given = self.labels or self.counts

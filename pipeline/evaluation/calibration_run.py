@@ -86,7 +86,7 @@ class Calibrator:
         reason = None
         if not isinstance(n, int):
             reason = "set evaluate.calibration to a number of simulations, such as 2"
-        elif config.points:
+        elif config.point_sources:
             reason = "it simulates counts of areas, and this map has points beside them"
         elif not (hasattr(model, "sample_functions") and "pixels" in model.predicts):
             reason = f"model.kind: {config.model.kind} draws no surfaces"

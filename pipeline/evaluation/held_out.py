@@ -167,7 +167,7 @@ class HoldOut:
         And where points are beside them: those of a held-out area are left out with it.
         """
         by_file = scheme == "area" and isinstance(self.config.evaluate.folds, FoldsFile)
-        weights = self.config.evaluate.leave_out == "importance" and not self.config.points
+        weights = self.config.evaluate.leave_out == "importance" and not self.config.point_sources
         return weights and not by_file and self.posterior is not None
 
     def _unseen(self, scheme: str, fold: np.ndarray) -> tuple[np.ndarray, float]:
@@ -234,7 +234,7 @@ def fit_areas(
     """
     if config.series is not None:
         return partial(_without, start, store)
-    points = open_points(work_dir(config)) if config.points else None
+    points = open_points(work_dir(config)) if config.point_sources else None
 
     def fit(train: np.ndarray, checkpoint: Path, progress: Progress) -> Any:
         model = new_model(config)

@@ -7,7 +7,7 @@ Where areas were split or merged, a count of before is of a union of areas of to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import geopandas as gpd
 import numpy as np
@@ -20,6 +20,7 @@ from geo.tables.area_changes import AreaChanges, Union, read_area_changes
 from models.core.unions import exact_shares
 from pipeline.config.schema import Config
 from pipeline.ingest.responses import read_responses
+from pipeline.ingest.zone_months import ZoneTotals, kept_together
 from pipeline.responses.table import Columns
 
 N_NAMED = 5  # unions named in one message
@@ -34,7 +35,8 @@ class Counted:
     columns : Columns
         By area of today; of an area in a union of several, nothing is known.
     unions : tuple of (Union, dict)
-        Those of several areas of today, and what is known of each by the name of its column.
+        Areas of today whose response is known together, and what is known by the name of its
+        column.
     """
 
     columns: Columns
@@ -76,7 +78,8 @@ class Counted:
             share = exact_shares(inside.to_numpy(np.float64))
             for name, value in known.items():
                 column = found[name]
-                assert column is not None
+                if column is None:  # no area has an interval, but the rest of a zone
+                    column = found[name] = pd.Series(0.0, index=people.index)
                 column.loc[inside.index] = share * value
             union.loc[inside.index] = own.name if len(inside) > 1 else ""
         return Columns(**found), union, lost
@@ -187,16 +190,31 @@ def each_period(
     """
     series = config.series
     assert series is not None
-    changes, found = area_changes(config, areas, problems), {}
+    changes, found = area_changes(config, areas, problems), dict[str, Counted]()
     if changes is None and config.areas.changes is not None:
         return {}
+    zones = ZoneTotals(config, areas, problems) if config.points else None
     for label in series.periods:
         if series.spelled and label not in series.spelled:
             continue
         own: list[Problem] = []
-        found[label] = counted_at(config.at(label), areas, Repairs(), changes, own)
+        counted = counted_at(config.at(label), areas, Repairs(), changes, own)
+        if zones is not None:
+            rests = zones.at(label, counted.columns, counted.unions)
+            counted = replace(counted, unions=(*counted.unions, *rests))
+        found[label] = counted
         problems.extend(each for each in own if each not in problems)
     return found
+
+
+def areas_together(config: Config, areas: gpd.GeoDataFrame) -> dict[str, int]:
+    """Return a number for areas that are one union in some period, by id; others have none."""
+    changes, groups = area_changes(config, areas, []), list[Sequence[str]]()
+    if changes is not None:
+        groups += changes.groups
+    if config.series is not None and config.points:
+        groups += ZoneTotals(config, areas, []).together()
+    return kept_together(groups)
 
 
 def told_unions(each: Mapping[str, Counted]) -> str:

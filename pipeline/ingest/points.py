@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from geo.core.columns import AREA_ID, has_column, id_text
-from geo.core.errors import InputError, Problem
+from geo.core.columns import AREA_ID
+from geo.core.errors import Problem
 from geo.grids.displacement import RURAL, URBAN, Candidates, Law, candidates, catchments
-from geo.tables.registry import read_table
 from pipeline.config.point_schema import Points
 from pipeline.config.schema import Config, work_dir
 from pipeline.ingest.inputs import Inputs
@@ -27,8 +26,6 @@ from pipeline.ingest.zones import ALL_COUNTED, LACKING, rest_of_zones
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import NewBags, write_bags
 from pipeline.store.bag_writer import PixelRows
-
-IN_TOWNS, ELSEWHERE = ("U", "URBAN", "1"), ("R", "RURAL", "2")
 
 
 @dataclass(frozen=True)
@@ -53,103 +50,6 @@ class Placed:
     left_out: dict[str, dict[str, int]]
 
 
-def read_points(config: Config, problems: list[Problem]) -> list[pd.DataFrame]:
-    """Read the table of each source; append its problems.
-
-    Returns
-    -------
-    list of DataFrame
-        ``id``, ``lon``, ``lat``, ``value``, ``tested`` (NaN of counts), ``urban`` and ``row`` of
-        each point; without rows where a problem was found.
-    """
-    return [_read(spec, f"points.{spec.name} ({spec.path})", problems) for spec in config.points]
-
-
-def _read(spec: Points, place: str, problems: list[Problem]) -> pd.DataFrame:
-    none = pd.DataFrame(columns=["id", "lon", "lat", "value", "tested", "urban", "row"])
-    try:
-        table, rows = read_table(
-            spec.path, place, sheet=spec.sheet, layer=spec.layer, encoding=spec.encoding
-        )
-    except InputError as error:
-        problems.extend(error.problems)
-        return none
-    wanted = {key: getattr(spec, key) for key in ("id", "lon", "lat", "value", "tested", "urban")}
-    if spec.zone is not None:  # its place is that of its areas
-        wanted |= {"lon": None, "lat": None}
-    wanted = {key: column for key, column in wanted.items() if column is not None}
-    known = [
-        has_column(table, column, place, f"points.{key}", problems)
-        for key, column in wanted.items()
-    ]
-    if not all(known):
-        return none
-    found = pd.DataFrame({"id": id_text(table[spec.id]), "row": rows}).assign(
-        lon=np.nan, lat=np.nan, tested=np.nan, urban=None
-    )
-    before = len(problems)
-    for key in ("lon", "lat", "value", "tested"):
-        if key in wanted:
-            found[key] = _numbers(table[wanted[key]], rows, wanted[key], place, problems)
-    if "urban" in wanted:
-        found["urban"] = _urban(table[wanted["urban"]], rows, wanted["urban"], place, problems)
-    if len(problems) == before:
-        _check(found, spec, place, problems)
-    return found if len(problems) == before else none
-
-
-def _numbers(
-    given: pd.Series, rows: np.ndarray, column: str, place: str, problems: list[Problem]
-) -> np.ndarray:
-    """Return a column as numbers, NaN where empty; append a problem for what is none."""
-    text = given.astype("string").str.strip()
-    values = pd.to_numeric(text, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    wrong = np.isnan(values) & (text.fillna("") != "").to_numpy() | np.isinf(values)
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        found = f"column {column!r} has {text.iloc[first]!r}, which is no number"
-        problems.append(
-            Problem(f"{place} row {rows[first]}", found, "correct it, or leave it empty")
-        )
-    return values
-
-
-def _urban(
-    given: pd.Series, rows: np.ndarray, column: str, place: str, problems: list[Problem]
-) -> list[bool]:
-    text = given.astype("string").str.strip().str.upper().fillna("")
-    wrong = ~text.isin([*IN_TOWNS, *ELSEWHERE]).to_numpy()
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        found = f"column {column!r} has {text.iloc[first]!r}"
-        problems.append(Problem(f"{place} row {rows[first]}", found, "give U or R"))
-    return text.isin(IN_TOWNS).tolist()
-
-
-def _check(found: pd.DataFrame, spec: Points, place: str, problems: list[Problem]) -> None:
-    """Append the first problem of impossible values, and repeated ids."""
-    tested = found["tested"]
-    for wrong, what, remedy in (
-        (found["id"].duplicated(), "repeats the id {id!r}", "give each point an id of its own"),
-        (found["lat"].abs() > 90, "latitude {lat:g}", "give degrees; are lon and lat exchanged?"),
-        (found["lon"].abs() > 360, "longitude {lon:g}", "give degrees (WGS 84)"),
-        (found["value"] < 0, "column {column!r} is {value:g}", "give numbers of at least 0"),
-        (
-            tested < found["value"],
-            "{value:g} positives of {tested:g} tested",
-            "correct one of them",
-        ),
-        (tested <= 0, "{tested:g} tested", "give the number tested, or leave the point out"),
-    ):
-        if wrong.any():
-            row = found[wrong].iloc[0].to_dict()
-            more = f" (and {int(wrong.sum()) - 1} more)" if wrong.sum() > 1 else ""
-            said = what.format(**row, column=spec.value) + more
-            problems.append(Problem(f"{place} row {row['row']}", said, remedy))
-    if not found["value"].notna().any():
-        problems.append(Problem(place, f"column {spec.value!r} has no value", "give some at least"))
-
-
 def place_points(
     config: Config, tables: list[pd.DataFrame], inputs: Inputs, bags: Bags, problems: list[Problem]
 ) -> Placed | None:
@@ -171,7 +71,7 @@ def place_points(
     usable = np.unique(bags.pixel)
     kept, sizes, pixels, fractions = [], [], [], []
     left: dict[str, dict[str, int]] = {}
-    for number, (spec, table) in enumerate(zip(config.points, tables, strict=True), start=1):
+    for number, (spec, table) in enumerate(zip(config.point_sources, tables, strict=True), start=1):
         table, found, left[spec.name] = _places(spec, table, inputs, bags, problems)
         inside = np.isin(found.pixel, usable)
         bag = np.repeat(np.arange(len(table)), np.diff(found.offsets))[inside]
@@ -228,7 +128,7 @@ def _law(spec: Points, urban: bool | None) -> Law:
 def describe_points(config: Config, placed: Placed) -> dict[str, str]:
     """Say by configuration key how many points there are, and why others are left out."""
     found = {}
-    for spec in config.points:
+    for spec in config.point_sources:
         own = placed.table[placed.table["name"] == spec.name]
         left = placed.left_out[spec.name]
         total = f"{own['value'].sum():,.0f}"
@@ -269,7 +169,7 @@ def write_points(
         rows = gatherer.rows(np.arange(n), np.zeros(n, np.int64), sizes)
         positions = gatherer.positions
     bag = np.repeat(np.arange(n), sizes)
-    whole = [spec.tested is None for spec in config.points]
+    whole = [spec.tested is None for spec in config.point_sources]
     summed = np.array(whole)[table["source"].to_numpy() - 1]
     total = np.bincount(bag, rows.weight, n)
     # A rate is the mean over the people of the pixels; cases are a sum over them.
@@ -287,7 +187,7 @@ def write_points(
         return PixelRows.join([rows.cut(int(a), int(b)) for a, b in spans])
 
     told: dict[str, Any] = {
-        "names": [spec.name for spec in config.points],
+        "names": [spec.name for spec in config.point_sources],
         "source": table["source"].tolist(),
         "id": table["id"].tolist(),
         "lon": table["lon"].tolist(),

@@ -17,7 +17,6 @@ from geo.grids.membership import Membership, membership
 from geo.grids.reproject import reproject
 from geo.sources.source import Source
 from geo.tables.registry import tables_kept
-from models.core.unions import OWN
 from pipeline.cluster.local import n_thread
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress
@@ -27,10 +26,12 @@ from pipeline.ingest.exposure import pixel_sums
 from pipeline.ingest.extent import Extent, measurable
 from pipeline.ingest.inputs import Inputs, open_inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
-from pipeline.ingest.points import describe_points, place_points, read_points
+from pipeline.ingest.point_tables import read_points
+from pipeline.ingest.points import describe_points, place_points
 from pipeline.ingest.selection import Bags, check_ranges, select_pixels
 from pipeline.ingest.table_layers import own_values, rows_with_own
 from pipeline.ingest.without_counts import summarise
+from pipeline.ingest.zone_months import as_order
 from pipeline.responses.response import Response
 from pipeline.storage.location import Place
 from pipeline.store import aligned_grid
@@ -117,7 +118,7 @@ def prepare(
             bags = select_pixels(config, inputs, inputs.areas, members, written, problems, sound)
             _log_overlap(members, written, progress)
     tables = read_points(config, problems)
-    if bags is not None and inputs.grid is not None and not problems and config.points:
+    if bags is not None and inputs.grid is not None and not problems and config.point_sources:
         bags = replace(bags, points=place_points(config, tables, inputs, bags, problems))
     problems.extend(each for each in look(inputs, members, written) if each not in problems)
     if problems or bags is None or written is None or inputs.grid is None or inputs.counts is None:
@@ -279,7 +280,7 @@ def write_store(
                 if inputs.tested is None
                 else inputs.tested.to_numpy(np.float64)[bags.area],
                 ids=ids,
-                together=np.array([together.get(each, OWN) for each in ids]) if together else None,
+                together=as_order(together or {}, ids),
                 covariates=covariates,
                 units=[inputs.covariates[name].source.describe().unit for name in covariates],
                 grid=grid.to_dict(),

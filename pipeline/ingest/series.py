@@ -26,7 +26,7 @@ from pipeline.config.years import told_people
 from pipeline.core.progress import Progress
 from pipeline.ingest.ahead import ahead_of, remove_ahead, write_ahead
 from pipeline.ingest.checked import suspicions_logged
-from pipeline.ingest.counted import area_changes, each_period, told_unions
+from pipeline.ingest.counted import area_changes, areas_together, each_period, told_unions
 from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.layer_keys import described_of, head_of, layers_of
@@ -128,8 +128,10 @@ def standing_print(context: StageContext) -> str:
         for key, value in given.items()
         if key in sections
         or key.partition(".")[0] in ("code", "library")
-        or (key in files - of_moving and not key.startswith(("counts.", "labels.")))
+        or (key in files - of_moving and not key.startswith(("counts.", "labels.", "points.")))
     }
+    if config.points:  # areas of a zone are neighbours; totals come with each month
+        still["zones"] = fingerprint_value([spec.zone for spec in config.points])
     still["layers"] = fingerprint_value(
         {
             name: described_of(layer)
@@ -212,8 +214,7 @@ def _write_standing(context: StageContext, fingerprint: str) -> None:
     with staged(grid, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
         reference = _counted(config)
         inputs, chosen = prepare(reference, staging, progress, look, partial(_standing, reference))
-        changes = None if inputs.areas is None else area_changes(config, inputs.areas, [])
-        together = None if changes is None else changes.together()
+        together = None if inputs.areas is None else areas_together(config, inputs.areas)
         write_store(config, inputs, chosen, staging, bags, fingerprint, progress, together=together)
 
 

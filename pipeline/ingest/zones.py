@@ -58,7 +58,7 @@ def rest_of_zones(
     spec : Points
         With ``zone``.
     table : DataFrame
-        From :func:`pipeline.ingest.points.read_points`; each row with a value.
+        From :func:`pipeline.ingest.point_tables.read_points`; each row with a value.
     inputs : Inputs
         Checked: with areas, counts and a grid.
     bags : Bags

@@ -109,7 +109,7 @@ def _single(
         boundaries,
         partial(covariate_range, areas.training, n_thread(config)),
         context.place("work/grid.zarr"),
-        points=open_points(out) if config.points else None,
+        points=open_points(out) if config.point_sources else None,
     )
     return areas, config, make_map(given, staging, context.progress)
 

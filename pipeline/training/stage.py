@@ -147,7 +147,7 @@ def _single(context: StageContext) -> _Data:
     config = sized(context.config, whole.sizes)
     place = context.place("work/thinned-fit.zarr")
     store = thinned_store(whole, place, config.fit.area_pixels, config.fit.seed)
-    points = open_points(work_dir(config)) if config.points else None
+    points = open_points(work_dir(config)) if config.point_sources else None
     return _Data(config, store, store, store.n_pix, whole.n_pix, whole.ids, points)
 
 

@@ -43,7 +43,7 @@ def test_a_split_a_merger_and_another_name_hold_until_their_period(tmp_path: Pat
     assert _moved(found, "2022-06") == merged
     assert _moved(found, "2022-12") == merged
     assert _moved(found, "2023-01") == []
-    assert found.together() == {"B1": 0, "B2": 0}
+    assert found.groups == [("B1", "B2")]
     assert found.former == {"B", "C", "E"}
     number = MONTH.number("2022-08")
     assert number is not None
@@ -71,7 +71,7 @@ def test_changes_of_changes_are_followed_to_today() -> None:
     assert [u.name for u in found.at(5)] == ["D + X"]
     assert found.at(5)[0].today == ("B", "D1", "D2")
     assert [(u.name, u.today) for u in found.at(15)] == [("B", ("B",)), ("C + D", ("D1", "D2"))]
-    assert len(set(found.together().values())) == 1
+    assert ("B", "D1", "D2") in found.groups
 
 
 def test_unions_share_out_all_areas_whatever_changed() -> None:

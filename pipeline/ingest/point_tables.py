@@ -1,0 +1,123 @@
+"""The tables of points beside areas: survey clusters, facilities, totals of zones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from geo.core.columns import column_periods, has_column, id_text
+from geo.core.errors import InputError, Problem
+from geo.tables.registry import TABLES, read_table
+from pipeline.config.point_schema import Points
+from pipeline.config.schema import Config
+
+IN_TOWNS, ELSEWHERE = ("U", "URBAN", "1"), ("R", "RURAL", "2")
+
+
+def read_points(config: Config, problems: list[Problem]) -> list[pd.DataFrame]:
+    """Read the table of each source; append its problems.
+
+    Returns
+    -------
+    list of DataFrame
+        ``id``, ``lon``, ``lat``, ``value``, ``tested`` (NaN of counts), ``urban`` and ``row`` of
+        each point; without rows where a problem was found.
+    """
+    return [read_source(spec, problems) for spec in config.point_sources]
+
+
+def read_source(spec: Points, problems: list[Problem]) -> pd.DataFrame:
+    """Read the table of a source; see :func:`read_points`. ``period``, a text, is empty without."""
+    place = f"points.{spec.name} ({spec.path})"
+    columns = ["id", "lon", "lat", "value", "tested", "urban", "row", "period"]
+    none = pd.DataFrame(columns=columns)
+    try:
+        table, rows = read_table(
+            spec.path, place, sheet=spec.sheet, layer=spec.layer, encoding=spec.encoding
+        )
+    except InputError as error:
+        problems.extend(error.problems)
+        return none
+    given = ("id", "lon", "lat", "value", "tested", "urban", "period")
+    wanted = {key: getattr(spec, key) for key in given}
+    if spec.zone is not None:  # its place is that of its areas
+        wanted |= {"lon": None, "lat": None}
+    wanted = {key: column for key, column in wanted.items() if column is not None}
+    known = [
+        has_column(table, column, place, f"points.{key}", problems)
+        for key, column in wanted.items()
+    ]
+    if not all(known):
+        return none
+    found = pd.DataFrame({"id": id_text(table[spec.id]), "row": rows}).assign(
+        lon=np.nan, lat=np.nan, tested=np.nan, urban=None, period=""
+    )
+    before = len(problems)
+    for key in ("lon", "lat", "value", "tested"):
+        if key in wanted:
+            found[key] = _numbers(table[wanted[key]], rows, wanted[key], place, problems)
+    if "urban" in wanted:
+        found["urban"] = _urban(table[wanted["urban"]], rows, wanted["urban"], place, problems)
+    if "period" in wanted:
+        word = TABLES.of(spec.path).row_word
+        texts = column_periods(table[wanted["period"]], rows, place, word, None, problems)
+        found["period"] = texts.to_numpy()
+    if len(problems) == before:
+        _check(found, spec, place, problems)
+    return found if len(problems) == before else none
+
+
+def _numbers(
+    given: pd.Series, rows: np.ndarray, column: str, place: str, problems: list[Problem]
+) -> np.ndarray:
+    """Return a column as numbers, NaN where empty; append a problem for what is none."""
+    text = given.astype("string").str.strip()
+    values = pd.to_numeric(text, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = np.isnan(values) & (text.fillna("") != "").to_numpy() | np.isinf(values)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        found = f"column {column!r} has {text.iloc[first]!r}, which is no number"
+        problems.append(
+            Problem(f"{place} row {rows[first]}", found, "correct it, or leave it empty")
+        )
+    return values
+
+
+def _urban(
+    given: pd.Series, rows: np.ndarray, column: str, place: str, problems: list[Problem]
+) -> list[bool]:
+    text = given.astype("string").str.strip().str.upper().fillna("")
+    wrong = ~text.isin([*IN_TOWNS, *ELSEWHERE]).to_numpy()
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        found = f"column {column!r} has {text.iloc[first]!r}"
+        problems.append(Problem(f"{place} row {rows[first]}", found, "give U or R"))
+    return text.isin(IN_TOWNS).tolist()
+
+
+def _check(found: pd.DataFrame, spec: Points, place: str, problems: list[Problem]) -> None:
+    """Append the first problem of impossible values, and repeated ids."""
+    tested = found["tested"]
+    for wrong, what, remedy in (
+        (
+            found.duplicated(["id", "period"]),
+            "repeats the id {id!r}",
+            "give each point an id of its own",
+        ),
+        (found["lat"].abs() > 90, "latitude {lat:g}", "give degrees; are lon and lat exchanged?"),
+        (found["lon"].abs() > 360, "longitude {lon:g}", "give degrees (WGS 84)"),
+        (found["value"] < 0, "column {column!r} is {value:g}", "give numbers of at least 0"),
+        (
+            tested < found["value"],
+            "{value:g} positives of {tested:g} tested",
+            "correct one of them",
+        ),
+        (tested <= 0, "{tested:g} tested", "give the number tested, or leave the point out"),
+    ):
+        if wrong.any():
+            row = found[wrong].iloc[0].to_dict()
+            more = f" (and {int(wrong.sum()) - 1} more)" if wrong.sum() > 1 else ""
+            said = what.format(**row, column=spec.value) + more
+            problems.append(Problem(f"{place} row {row['row']}", said, remedy))
+    if not found["value"].notna().any():
+        problems.append(Problem(place, f"column {spec.value!r} has no value", "give some at least"))
