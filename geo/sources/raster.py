@@ -83,7 +83,7 @@ class RasterSource(Source):
                 nodata=() if nodata is None else (nodata,),
                 scale=src.scales[k],
                 offset=src.offsets[k],
-                unit=src.units[k] or "",
+                unit=src.units[k] or src.tags(k + 1).get("GRIB_UNIT", "").strip("[]"),
                 description=src.descriptions[k] or "",
                 trouble=axes_trouble(src),
             ).declared(header)

@@ -97,7 +97,9 @@ def _bands(source: Any) -> list[Band]:
         if "GRIB_VALID_TIME" in own:
             seconds = own["GRIB_VALID_TIME"].split()[0]
             time = _stamp(stamps, seconds, "seconds since 1970-01-01", "standard")
-            rest.append(own.get("GRIB_SHORT_NAME", ""))
+            if "GRIB_SHORT_NAME" in own:  # 2-HTGL: two metres above the ground
+                rest.append(own["GRIB_SHORT_NAME"])
+                levels.append(("level", own["GRIB_SHORT_NAME"]))
         label = ", ".join(filter(None, rest)) or (description or "")
         found.append(Band(number, variable, time, label, tuple(levels)))
     read = {

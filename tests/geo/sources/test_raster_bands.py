@@ -5,6 +5,7 @@ import pytest
 import rasterio
 import rasterio.shutil
 import xarray as xr
+from affine import Affine
 
 from geo.sources.raster_header import BandChoice, RasterHeader
 from geo.sources.registry import open_source
@@ -154,3 +155,42 @@ def test_tables_of_a_geopackage(write_tif, tmp_path):
     assert said == ""
     np.testing.assert_array_equal(source.read(), VALUES[0])
     assert opened(f"GPKG:{tmp_path}/two.gpkg:A")[1] == ""
+
+
+GRIB_VALUES = np.stack([np.arange(12.0).reshape(3, 4) + 10 * k for k in range(3)])
+
+
+@pytest.fixture
+def grib(tmp_path):
+    """Write three fields of January, January and February, as GDAL does; the third 10 m up."""
+    place = Affine(1, 0, 40, 0, -1, -17)
+    profile = {"driver": "GTiff", "height": 3, "width": 4, "count": 3, "dtype": "float64"}
+    with rasterio.open(
+        tmp_path / "a.tif", "w", **profile, crs="EPSG:4326", transform=place
+    ) as file:
+        file.write(GRIB_VALUES)
+    options = {}
+    for k, (day, height) in enumerate((("01-01", 2), ("01-16", 2), ("02-01", 10)), start=1):
+        options |= {
+            f"BAND_{k}_DISCIPLINE": "0",
+            f"BAND_{k}_IDS": f"CENTER=98 SIGNF_REF_TIME=1 REF_TIME=2024-{day}T00:00:00Z TYPE=1",
+            f"BAND_{k}_PDS_PDTN": "0",  # an analysis of the temperature so many metres up
+            f"BAND_{k}_PDS_TEMPLATE_NUMBERS": "0 0 2 0 0 0 0 0 1 0 0 0 0 103 0 0 0 0 "
+            f"{height} 255 0 0 0 0 0",
+        }
+    path = tmp_path / "heat.grib2"
+    rasterio.shutil.copy(tmp_path / "a.tif", path, driver="GRIB", **options)
+    return path
+
+
+def test_a_field_of_a_grib_file_is_chosen_by_level_and_time(grib):
+    source, said = opened(grib, time="2024-02")
+    assert said == ""
+    np.testing.assert_allclose(source.read(), GRIB_VALUES[2], atol=1e-3)
+    about = source.describe()
+    assert (about.unit, about.bands[0].variable) == ("C", "TMP")  # GDAL makes kelvins degrees
+    _, said = opened(grib)
+    assert "has 2 levels (2-HTGL, 10-HTGL); choose one with the key `level`" in said
+    source, said = opened(grib, level=(("", "2-HTGL"),), time="2024-01", aggregate="mean")
+    assert said == ""
+    np.testing.assert_allclose(source.read(), GRIB_VALUES[:2].mean(axis=0), atol=1e-3)
