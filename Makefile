@@ -116,6 +116,7 @@ bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour a
 	$(BIN)/python -m benchmarks.months_cost
 	$(BIN)/python -m benchmarks.censored
 	$(BIN)/python -m benchmarks.points
+	$(BIN)/python -m benchmarks.madagascar_points
 	$(BIN)/python -m benchmarks.zones
 	$(BIN)/python -m benchmarks.climate_cube
 	$(BIN)/python -m benchmarks.vietnam

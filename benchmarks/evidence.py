@@ -109,6 +109,11 @@ def _targets() -> list[tuple[str, str, str, str]]:
     return rows
 
 
+def _clusters() -> dict[str, Any]:
+    found = figures("madagascar_points")
+    return {**found, "seeds": len({row["seed"] for row in found["records"]})}
+
+
 def values() -> dict[str, Any]:
     """Return what the template's expressions read."""
     noisy = sorted({r["design"] for r in figures("noise")["records"] if r["label"] == "now"})
@@ -130,6 +135,8 @@ def values() -> dict[str, Any]:
         "cost": figures("months_cost"),
         "points": figures("points")["means"]["1"],
         "zones": figures("zones")["means"]["areas"],
+        "clusters": _clusters(),
+        "changes": figures("area_changes"),
         "censored": figures("censored")["80"]["mean"],
         "targets": _targets(),
         "country": stages,

@@ -1,6 +1,6 @@
 """Survey clusters beside the districts of Madagascar, through configuration, ingest and fit.
 
-    python -m benchmarks.madagascar_points [--seeds 3]
+    python -m benchmarks.madagascar_points [--seeds 8] [--first 0]
 
 The districts, people and covariates are those of ``examples/madagascar``. Nobody knows the rate of
 its pixels, so it is drawn: the slopes of the published fit (intercept -3.2; elevation -.47, EVI
@@ -31,7 +31,7 @@ from pyproj import Geod
 import models
 from benchmarks.madagascar import EXAMPLE
 from benchmarks.points import CLUSTER_SD, KERNEL, PREVALENCE, TESTED, scored
-from benchmarks.report import RESULTS, parsed, write_results
+from benchmarks.report import RESULTS, parsed, read_results, write_results
 from models import VBAgg
 from models.core.block import BagBlock, Bags
 from pipeline import BagStore
@@ -45,6 +45,7 @@ N_POINT, AREA_SD, FIELD_SD, RANGE_KM, URBAN = 150, 0.3, 0.7, 120.0, 0.25
 SLOPES = {"elevation": -0.47, "evi": 0.39, "lst_mean": 0.21}
 INTERCEPT = -3.2
 ARMS = ("areas", "points", "both", "reported", "true")
+PATH = RESULTS / "madagascar_points.json"
 LARGEST = 5.0  # of a simulated rate over the intercept's, as a factor's logarithm
 
 
@@ -178,13 +179,15 @@ def means(records: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]
 
 def main() -> None:
     """Measure, and write the JSON."""
-    asked = parsed(__doc__, seeds=3)
+    asked = parsed(__doc__, seeds=8, first=0)
     os.environ.setdefault("DISAGG_SHARED_DATA", str(Path(__file__).parents[2] / "shared/data"))
-    records = []
-    for seed in range(asked.seeds):
+    numbers = range(asked.first, asked.first + asked.seeds)
+    kept = read_results(PATH).get("records", [])
+    records = [each for each in kept if each["seed"] not in numbers]
+    for seed in numbers:
         with tempfile.TemporaryDirectory() as directory:
             records += measure(seed, Path(directory))
-    write_results(RESULTS / "madagascar_points.json", {"means": means(records), "records": records})
+        write_results(PATH, {"means": means(records), "records": records})
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
             f"the {words.totals} of {sizes['n_areas']:,} areas: column “{source.value}” of "
             f"{given}{period}",
         ),
-        ("Areas", f"{file_name(config.areas.path)}, by “{config.areas.id}”"),
+        ("Areas", _areas(config)),
         ("People", surface if config.population is not None else "not given: rates are per km2"),
         (
             "Covariates",
@@ -50,6 +50,9 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
         ("Grid", _grid(config, sizes)),
         ("Model", _model(config)),
     ]
+    if config.points:
+        tables = (f"{each.name}: {file_name(each.path)}" for each in config.points)
+        found.insert(3, ("Beside them", "; ".join(tables)))
     if words.drawn:
         found.append(
             (
@@ -79,6 +82,13 @@ def reconciled_to(config: Config) -> str | None:
     what = own if spec.to == COUNTS else f"column “{spec.to}”"
     many = "level" if len(spec.levels) == 1 else "levels"
     return f"{what} of the {many} {' and '.join(spec.levels)}"
+
+
+def _areas(config: Config) -> str:
+    found = f"{file_name(config.areas.path)}, by “{config.areas.id}”"
+    if config.areas.changes is not None:
+        found += f"; {file_name(config.areas.changes)} says what was split, merged or renamed"
+    return found
 
 
 def _covariate(name: str, covariate: Any) -> str:
