@@ -31,6 +31,7 @@ N_SIDE = 1024  # of the matrices whose product is timed
 MAX_FLOPS = 4e9  # of the block that is timed: a tenth of a second
 REPEATS = 3
 PERIODS = 4  # of a series that are timed
+TIMED_AREAS = 100  # of a series, at most: a thousand take minutes, by the cube
 ROUGH_LEFT = 1.0  # nats that sites may leave to gain, a period
 NODES = 8  # sampled pixels of an area, at least those that an average has
 SAMPLED = ("x", "coords", "bag", "bag_y", "pixel_weight")  # one row each for a sampled pixel
@@ -94,7 +95,11 @@ def probe(config: Config, mean_pixels: float, n_areas: int = 0) -> Probe:
             return Probe(flops, None, None, None, None)
         try:
             if config.series is not None:
-                return _probe_series(config, model, flops, mean_pixels, n_areas)
+                n_timed = min(n_areas, TIMED_AREAS)
+                few = chained(config, n_areas * len(config.series.periods))
+                found = _probe_series(config, model, flops, mean_pixels, n_timed, few=few)
+                more = n_areas - n_timed if model.text(model.fitted_state().fixed).has_area else 0
+                return found if not more else _with_areas(found, more)
             return _probe_model(config, model, flops, mean_pixels, n_areas)
         except ModelError:  # of data that it cannot learn from; no reason to refuse a plan
             return Probe(flops, None, None, None, None)
@@ -158,7 +163,7 @@ def _probe_model(
 
 
 def _probe_series(
-    config: Config, model: Any, flops: float, mean_pixels: float, n_areas: int
+    config: Config, model: Any, flops: float, mean_pixels: float, n_areas: int, *, few: bool
 ) -> Probe:
     """Time a model of several periods on some, with as many areas: what it does is linear in them.
 
@@ -166,7 +171,7 @@ def _probe_series(
     """
     assert config.series is not None
     n_period = len(config.series.periods)
-    n_here = n_period if chained(config, n_areas * n_period) else min(n_period, PERIODS)
+    n_here = n_period if few else min(n_period, PERIODS)
     each = max(2, min(round(mean_pixels), BLOCK_PIXELS // n_areas))
     given = [
         _synthetic_bags(config, each * n_areas, n_areas - 1, 0, seed) for seed in range(n_here)
@@ -199,7 +204,7 @@ def _probe_series(
     n_phi = 1 + own["theta"].size + own["time"].size
     hessian = _fastest(lambda: held.gradient(*at), repeats=1) * 2 * n_phi * n_period / n_here
     evidence = 0.0
-    if chained(config, n_areas * n_period):
+    if few:  # enough for a chain on their evidence
         bags = {t: (params[t], model.with_area(params[t], block)) for t, block in blocks.items()}
         dense = SeriesEvidence(model, state, bags)
         names = ("theta", "time", *model.resolved_likelihood.parameters)
@@ -221,6 +226,30 @@ def _probe_series(
     n_state = model.state_space(state).n_state
     n_value = basis.lower.shape[0]
     return Probe(flops, pixel, update, predict, draw, hessian, n_value, n_state, evidence, path)
+
+
+def _with_areas(found: Probe, more: int) -> Probe:
+    """Return times of a series whose kernel has effects of so many more areas.
+
+    Each is a value more: a product of matrices costs its cube, what a pixel has to do with the
+    covariance of values its square.
+    """
+    ratio = (found.n_inducing + more) / found.n_inducing
+
+    def times(seconds: float | None, power: int) -> Any:
+        return None if seconds is None else seconds * ratio**power
+
+    return replace(
+        found,
+        pixel=times(found.pixel, 2),
+        update=times(found.update, 3),
+        predict=times(found.predict, 2),
+        draw=times(found.draw, 1),
+        hessian=times(found.hessian, 3),
+        path=times(found.path, 2),
+        n_inducing=found.n_inducing + more,
+        n_state=found.n_state + more,
+    )
 
 
 def _products(

@@ -319,3 +319,13 @@ def test_a_chain_is_foreseen_where_a_fit_has_one(
 ) -> None:
     config = load_config(write_inputs(tmp_path, 3))
     assert chained(config, 3 * n_area) is explored
+
+
+def test_more_areas_of_a_series_than_are_timed_are_as_many_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(write_inputs(tmp_path, 3))
+    whole = probe(config, 16.0, 16)
+    monkeypatch.setattr("pipeline.plan.probe.TIMED_AREAS", 12)
+    part = probe(config, 16.0, 16)
+    assert (part.n_inducing, part.n_state) == (whole.n_inducing, whole.n_state)
