@@ -281,6 +281,8 @@ def file_lines(config: Config, seen: Seen) -> list[str]:
         if missing:
             text += f"; none of the forecasts {name_first(missing, 12)}: other years stand in"
         said.append(text + ".")
+    if config.areas.changes is not None:
+        said.append("Counts of areas before a split are shared out by people, in these pictures.")
     return said
 
 

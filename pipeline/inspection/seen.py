@@ -125,7 +125,8 @@ class Seen:
                 "exposure": np.nan if examined.exposure is None else examined.exposure,
             }
         ).reset_index(drop=True)
-        self.periods, self.hidden = periods_of(config, self.areas["id"].to_numpy())
+        here = self.areas["id"].to_numpy()
+        self.periods, self.hidden = periods_of(config, here, examined.exposure)
         if not inputs.located or grid is None:
             return
         usable = areas.reset_index(drop=True)[measurable(areas)]
@@ -151,12 +152,15 @@ def _intervals(inputs: Inputs) -> list[str | None] | None:
     ]
 
 
-def periods_of(config: Config, ids: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
+def periods_of(
+    config: Config, ids: np.ndarray, exposure: np.ndarray | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the counts of every period, and which are suppressed; two (n_area, n_period) tables.
 
-    Those of a series have its periods without counts, too.
+    Those of a series have its periods without counts, too. A count of several areas together is
+    shared out by their exposures (n_area,).
     """
-    found, series = counts_of_periods(config, ids), config.series
+    found, series = counts_of_periods(config, ids, exposure), config.series
     counts, hidden = (
         pd.DataFrame({period: each[k] for period, each in found.items()}, index=ids) for k in (0, 1)
     )
