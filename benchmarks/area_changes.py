@@ -1,6 +1,6 @@
 """Areas that were split after a year and a half: what their counts of before are worth.
 
-    python -m benchmarks.area_changes [--countries 5] [--lines LINES]
+    python -m benchmarks.area_changes [--countries 3] [--lines LINES]
 
 Countries of :mod:`benchmarks.months` (80 areas, 24 months, 6 cases an area and month). Until month
 18 neighbours are one area, two and two, whose counts are known together. Four fits to the same
@@ -149,7 +149,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]
 def main() -> None:
     """Run what has no record yet, and write the table."""
     given = parsed(
-        __doc__, countries=5, workers=1, lines=Path("build/area_changes.jsonl"),
+        __doc__, countries=3, workers=1, lines=Path("build/area_changes.jsonl"),
         out=RESULTS / "area_changes.json",
     )  # fmt: skip
     key = hash_settings("area_changes", SPLIT, EARLY, N_DRAWS)
