@@ -180,7 +180,7 @@ def _translated(
     """Return the ids that a crosswalk gives the names of a table."""
     if spelling.crosswalk is None:
         return ids
-    known = set(areas[AREA_ID].dropna())
+    known = set(areas[AREA_ID].dropna()) | set(areas.attrs.get(ELSEWHEN, {}))
     crosswalk = read_crosswalk(spelling.crosswalk, f"{key}.crosswalk", known, problems)
     parents = None
     if spelling.parent is not None and has_column(

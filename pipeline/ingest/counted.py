@@ -190,15 +190,22 @@ def each_period(
     """
     series = config.series
     assert series is not None
-    changes, found = area_changes(config, areas, problems), dict[str, Counted]()
+    own, found = list[Problem](), dict[str, Counted]()
+    changes = area_changes(config, areas, own)
+    zones = ZoneTotals(config, areas, own) if config.points else None
+    problems.extend(each for each in own if each not in problems)
     if changes is None and config.areas.changes is not None:
         return {}
-    zones = ZoneTotals(config, areas, problems) if config.points else None
+    none = pd.Series(np.nan, index=areas[AREA_ID].astype(str).to_numpy())
     for label in series.periods:
-        if series.spelled and label not in series.spelled:
+        own.clear()
+        if not series.spelled or label in series.spelled:
+            counted = counted_at(config.at(label), areas, Repairs(), changes, own)
+        elif zones is not None:  # only totals have arrived
+            tested = config.counts is not None and config.counts.tested is not None
+            counted = Counted(Columns(none, none if tested else None))
+        else:
             continue
-        own: list[Problem] = []
-        counted = counted_at(config.at(label), areas, Repairs(), changes, own)
         if zones is not None:
             rests = zones.at(label, counted.columns, counted.unions)
             counted = replace(counted, unions=(*counted.unions, *rests))
@@ -222,7 +229,8 @@ def told_unions(each: Mapping[str, Counted]) -> str:
     labels: dict[Union, list[str]] = {}
     for label, counted in each.items():
         for union, _ in counted.unions:
-            labels.setdefault(union, []).append(label)
+            if len(union.today) > 1:
+                labels.setdefault(union, []).append(label)
     if not labels:
         return ""
     named = [

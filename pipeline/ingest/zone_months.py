@@ -59,6 +59,15 @@ class ZoneTotals:
                 found = f"no area has {spec.zone} {rows}"
                 remedy = suggest(str(unknown["id"].iloc[0]), known, "zone")
                 problems.append(Problem(place, found, remedy))
+            number = config.series.calendar.number if config.series is not None else str
+            wrong = [number(str(text)) is None for text in table["period"]]
+            if any(wrong):
+                rows = name_first(
+                    [f"{t} (row {r})" for t, r in table.loc[wrong, ["period", "row"]].to_numpy()]
+                )
+                step = "" if config.series is None else config.series.calendar.step
+                found = f"column {spec.period!r} is no {step} in {rows}"
+                problems.append(Problem(place, found, f"give the total of each {step}"))
             self._sources.append((spec, table, zone))
 
     def together(self) -> list[list[str]]:

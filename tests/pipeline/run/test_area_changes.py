@@ -183,6 +183,31 @@ def test_a_wide_table_has_empty_cells_where_an_area_was_not(tmp_path: Path) -> N
     assert own.y[np.isin(own.ids, SPLIT)].sum() == _given("2024-02", "WEST")
 
 
+def test_a_crosswalk_names_areas_of_any_time(tmp_path: Path) -> None:
+    config = write(tmp_path, 4)
+    table = cases_of_then(4).replace({"id": {"WEST": "Western district", "A07": "Seven"}})
+    table.to_csv(tmp_path / "cases.csv", index=False)
+    walk = "name,area_id\nWestern district,WEST\nSeven,A07\n"
+    (tmp_path / "walk.csv").write_text(walk, encoding="utf-8")
+    text = config.read_text("utf-8")
+    config.write_text(
+        text.replace("period: month", "period: month, crosswalk: walk.csv"), encoding="utf-8"
+    )
+    assert main(["ingest", str(config), "--quiet"]) == 0
+    own = _store(config).to_fit("2024-02")
+    assert own.y[np.isin(own.ids, SPLIT)].sum() == _given("2024-02", "WEST")
+
+
+def test_a_problem_of_the_changes_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write(tmp_path, 3)
+    (tmp_path / "changes.csv").write_text("Period,from,to\n2024-03,WEST,A00\n", encoding="utf-8")
+    for command in ("check", "ingest"):
+        assert main([command, str(config), "--quiet"]) == 2
+        assert capsys.readouterr().err.count("did you mean 'Period'?") == 1
+
+
 def test_a_table_of_a_covariate_has_the_areas_of_its_time(tmp_path: Path) -> None:
     config = write(tmp_path, 4)
     table = climate()

@@ -85,6 +85,16 @@ def test_the_rest_of_a_total_is_one_count_of_the_areas_without_one(tmp_path: Pat
             assert margin == 0.0
 
 
+def test_a_month_of_which_totals_alone_have_arrived(tmp_path: Path) -> None:
+    config = write(tmp_path)
+    table = pd.read_csv(tmp_path / "cases.csv", dtype=str, keep_default_na=False)
+    table[table["month"] != "2024-03"].to_csv(tmp_path / "cases.csv", index=False)
+    assert main(["ingest", str(config), "--quiet"]) == 0
+    totals = pd.read_csv(tmp_path / "provinces.csv").set_index(["month", "province"])["cases"]
+    found = {province_of(next(iter(own))): y for own, (y, _) in _fitted(config, "2024-03").items()}
+    assert found == totals["2024-03"].astype(float).to_dict()
+
+
 def test_a_suppressed_count_is_taken_off_as_its_interval(tmp_path: Path) -> None:
     config = write(tmp_path)
     table = pd.read_csv(tmp_path / "cases.csv", dtype=str, keep_default_na=False)
@@ -131,6 +141,7 @@ def test_a_run_uses_totals_and_says_so_and_an_update_takes_a_month_in(tmp_path: 
         ("north-wets,2024-02,3", "no area has province north-wets (row"),
         ("north-west,2024-02,many", "'many', which is no number"),
         ("north-west,2024-13,3", "no date"),
+        ("north-west,2024-Q1,3", "column 'month' is no month in 2024-Q1 (row 17)"),
     ],
 )
 def test_totals_that_cannot_be_are_a_line(
