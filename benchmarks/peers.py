@@ -53,7 +53,7 @@ KEYS = (
     "correlation", "rmse", "rmse_log", "rmse_cases", "crps", "log_density", "coverage", "width",
     "total", "seconds", "mebibytes",
 )  # fmt: skip
-#: Of each score, whether more is better; coverage is better nearer to its level.
+#: Which of two values of a score is better.
 BETTER = {"correlation": max, "rmse": min, "crps": min, "log_density": max, "seconds": min}
 #: Distributions whose versions are told.
 PEERS = ("tobler", "pyinterpolate", "torch", "gpytorch", "tensorflow", "gpflow", "scikit-learn")
@@ -81,10 +81,7 @@ CONTESTANTS = {
     "gp_of_means": Contestant("peer_maps:gp_of_means", "scikit-learn process", ("sklearn",)),
     "forest": Contestant("peer_maps:random_forest", "scikit-learn forest", ("sklearn",)),
     "poisson": Contestant("peer_maps:poisson_regression", "scikit-learn Poisson", ("sklearn",)),
-    "kriging": Contestant("peer_kriging:kriging", "pyinterpolate, corrected", ("pyinterpolate",)),
-    "kriging_released": Contestant(
-        "peer_kriging:kriging_released", "pyinterpolate, as released", ("pyinterpolate",)
-    ),
+    "kriging": Contestant("peer_kriging:kriging", "pyinterpolate", ("pyinterpolate",)),
     "areal": Contestant("peer_maps:tobler_areal", "tobler, areal", ("tobler",)),
     "dasymetric": Contestant("peer_maps:tobler_dasymetric", "tobler, dasymetric", ("tobler",)),
     "pycnophylactic": Contestant(
@@ -179,12 +176,13 @@ def mean(values: list[float]) -> float:
     return float(np.mean(values))
 
 
-def ahead(table: dict[str, dict[str, float | None]], key: str) -> list[str]:
-    """Return the contestants that are better than ours in a score, the best first."""
-    ours = table["disagg"][key]
-    known = {name: row[key] for name, row in table.items() if row[key] is not None}
-    best_first = sorted(known, key=lambda name: known[name], reverse=BETTER[key] is max)  # type: ignore[arg-type,return-value]
-    return best_first[: best_first.index("disagg")] if ours is not None else []
+def ahead(table: dict[str, dict[str, float | None]], key: str, name: str = "disagg") -> list[str]:
+    """Return the contestants that are better than one in a score, the best first."""
+    down = BETTER[key] is max
+    known = {each: value for each, row in table.items() if (value := row[key]) is not None}
+    better = [each for each in known if (known[each] > known[name]) == down]
+    better = [each for each in better if known[each] != known[name]]
+    return sorted(better, key=lambda each: known[each], reverse=down)
 
 
 def draw(table: dict[str, dict[str, dict[str, float | None]]], path: Path) -> None:
@@ -194,7 +192,7 @@ def draw(table: dict[str, dict[str, dict[str, float | None]]], path: Path) -> No
     names = [name for name in CONTESTANTS if all(name in rows for rows in table.values())]
     shown = {
         name: {
-            key: None if None in values else mean(values)  # type: ignore[arg-type]
+            key: None if None in values else mean(values)
             for key in ("rmse", "coverage", "seconds")
             for values in [[rows[name][key] for rows in table.values()]]
         }
@@ -205,9 +203,9 @@ def draw(table: dict[str, dict[str, dict[str, float | None]]], path: Path) -> No
          "rmse", 100.0, "{:.0f} %"),
         ("It says: \"in 9 of 10 places the rate is in this range\".\nIn how many is it? "
          "Nearest to 90 % is best", "coverage", 100.0, "{:.0f} %"),
-        ("Computing time of a map\nseconds; shorter is better", "seconds", 1.0, "{:.3g} s"),
+        ("Computing time of a map\nseconds; shorter is better", "seconds", 1.0, "{:.1f} s"),
     )  # fmt: skip
-    names.sort(key=lambda name: -shown[name]["rmse"])  # type: ignore[operator]
+    names.sort(key=lambda name: -shown[name]["rmse"])
     figure = Figure((13, 0.32 * len(names) + 1.3), layout="constrained")
     words = [CONTESTANTS[name].words for name in names]
     colours = ["#1b6e6e" if name == "disagg" else "#b8bec4" for name in names]
@@ -216,6 +214,10 @@ def draw(table: dict[str, dict[str, dict[str, float | None]]], path: Path) -> No
         values = [shown[name][key] for name in names]
         drawn = axes.barh(words, [unit * (value or 0.0) for value in values], color=colours)
         labels = ["says no range" if v is None else text.format(unit * v) for v in values]
+        if key == "seconds":
+            labels = [
+                each if v >= 0.1 else "< 0.1 s" for each, v in zip(labels, values, strict=True)
+            ]
         axes.bar_label(drawn, labels, padding=3, fontsize=9)
         axes.set_title(title, fontsize=10, loc="left")
         axes.spines[["top", "right", "bottom"]].set_visible(False)
