@@ -95,7 +95,8 @@ def tobler_pycnophylactic(grid: Grid) -> Answer:
     """Smooth without changing the sums of areas (``pycno_interpolate``, its defaults).
 
     Rates are smoothed as an area's rate times its pixels, so that the mean of an area's pixels
-    stays its rate; counts are smoothed as they are.
+    stays its rate; counts are smoothed as they are. Its correction passes over areas without a
+    case: their pixels are set to zero here, as the method asks.
     """
     from tobler.pycno import pycno_interpolate
 
@@ -104,11 +105,14 @@ def tobler_pycnophylactic(grid: Grid) -> Answer:
     told = pycno_interpolate(
         areas, pixels, ["cases", "rate_sum"], cellsize=METRES, handle_null=False
     )
-    conserved("tobler, pycnophylactic", told["cases"].to_numpy(), grid)
-    rate, sizes = told["rate_sum"].to_numpy(), np.diff(grid.offsets)
+    empty = grid.cases[area_of(grid)] == 0
+    cases = np.where(empty, 0.0, told["cases"].to_numpy())
+    rate = np.where(empty, 0.0, told["rate_sum"].to_numpy())
+    conserved("tobler, pycnophylactic", cases, grid)
+    sizes = np.diff(grid.offsets)
     kept = np.add.reduceat(rate, grid.offsets[:-1]) / sizes
     same("tobler, pycnophylactic: rates", kept, own_rates(grid))
-    return Answer(rate, cases=told["cases"].to_numpy())
+    return Answer(rate, cases=cases)
 
 
 def poisson_regression(grid: Grid) -> Answer:
