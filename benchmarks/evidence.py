@@ -17,6 +17,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from benchmarks.peers import CONTESTANTS, ahead
 from benchmarks.performance_page import TARGETS, TITLES, reached
 from benchmarks.report import RESULTS, parsed
 
@@ -42,6 +43,17 @@ SCORES = tuple(
         ("counts: Spearman", "spearman", 2, False),
         ("log counts: RMSE", "log_count_rmse", 3, True),
     )
+)
+
+#: Of peers: name where one is best, score, digits.
+PEER_SCORES = (
+    ("correlation", "correlation", 3),
+    ("RMSE", "rmse", 3),
+    ("CRPS", "crps", 3),
+    ("log density", "log_density", 3),
+    ("", "coverage", 2),
+    ("", "seconds", 1),
+    ("", "mebibytes", 0),
 )
 
 
@@ -99,6 +111,27 @@ def _madagascar() -> list[tuple[Any, ...]]:
     return [*rows, ("90 % predictive intervals cover", *covers, 2, False)]
 
 
+def _peers() -> list[tuple[str, list[list[str]], str]]:
+    """Return, for each kind of country, its name, the rows of its table, and where ours loses."""
+    found = []
+    for design, table in figures("peers")["means"].items():
+        lines = []
+        for name, row in table.items():
+            cells = [CONTESTANTS[name].words]
+            for title, key, digits in PEER_SCORES:
+                text = "none" if row[key] is None else f"{row[key]:,.{digits}f}"
+                best = title and row[key] is not None and not ahead(table, key, name)
+                cells.append(f"**{text}**" if best else text)
+            lines.append(cells)
+        lost = [
+            f"{title} to {', '.join(CONTESTANTS[name].words for name in first)}"
+            for title, key, _ in PEER_SCORES
+            if title and (first := ahead(table, key))
+        ]
+        found.append((WORDS[design], lines, "; ".join(lost) or "nowhere"))
+    return found
+
+
 def _targets() -> list[tuple[str, str, str, str]]:
     designs = figures("performance")["designs"]
     rows = []
@@ -138,6 +171,9 @@ def values() -> dict[str, Any]:
         "clusters": _clusters(),
         "changes": figures("area_changes"),
         "censored": figures("censored")["80"]["mean"],
+        "peers": _peers(),
+        "peer_grids": len({row["grid"] for row in figures("peers")["records"]}),
+        "peer_versions": figures("peers")["versions"],
         "targets": _targets(),
         "country": stages,
         "hundred": far,

@@ -29,9 +29,13 @@ fastapi<0.155
 sqlalchemy<2.1
 HOLDS
 
+# Not the peers of one benchmark: TensorFlow and PyTorch would decide on versions for everybody.
+extras=$(sed -n '/^\[project.optional-dependencies\]/,/^\[/s/^\([a-z0-9-]*\) = \[.*/--extra=\1/p' pyproject.toml |
+  grep -vx -e --extra=peers)
 # Its own list of certificates has none of a proxy.
 export UV_NATIVE_TLS=true
-"${UV:-uv}" pip compile --quiet --upgrade --all-extras --python-version 3.11 --no-header --no-annotate \
+# shellcheck disable=SC2086  # one word an extra
+"${UV:-uv}" pip compile --quiet --upgrade $extras --python-version 3.11 --no-header --no-annotate \
   --constraint "$work/holds.txt" --output-file "$work/resolved.txt" pyproject.toml
 {
   sed -n '/^#/p' constraints.txt

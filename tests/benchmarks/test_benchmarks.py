@@ -18,13 +18,14 @@ from pipeline.config.reader import load_config
 from pipeline.demo.country import CountrySpec, simulate_country
 
 # Modules that benchmarks import, a tool, and runs of over an hour: one of 45 GB of disk, and two
-# that go on where they ended.
+# that go on where they ended. Peers need libraries that nothing else does.
 NOT_IN_MAKE_BENCH = (
     "report", "rates", "torch_pass", "counting", "guard", "performance_page",
     "plain_trees", "big_country", "result_hashes", "hundred_million", "qgis_project",
     "qgis_render", "hosts", "host_network", "sizing", "chap_vietnam", "month_alarms",
     "evidence", "grids", "grid_scores", "design_tables", "exact_areas",
     "exact_posterior", "hmc", "prior_draws", "rank_tests", "records", "sbc", "gold",
+    "peers", "peer_answers", "peer_kriging", "peer_maps", "peer_svgp",
     "mil_baselines", "mil_contestants", "mil_data", "mil_page", "mil_runs", "mil_scores",
 )  # fmt: skip
 
