@@ -75,7 +75,7 @@ class Contestant:
 
 CONTESTANTS = {
     "disagg": Contestant("peer_maps:disagg", "disagg"),
-    "exact_gp": Contestant("peer_maps:exact_gp", "exact process (dense)"),
+    "exact_gp": Contestant("peer_maps:exact_gp", "dense process (Laplace)"),
     "gpflow": Contestant("peer_svgp:gpflow_svgp", "GPflow", ("gpflow", "tensorflow")),
     "gpytorch": Contestant("peer_svgp:gpytorch_svgp", "GPyTorch", ("gpytorch", "torch")),
     "gp_of_means": Contestant("peer_maps:gp_of_means", "scikit-learn process", ("sklearn",)),
