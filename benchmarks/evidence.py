@@ -51,7 +51,7 @@ PEER_SCORES = (
     ("RMSE", "rmse", 3),
     ("CRPS", "crps", 3),
     ("log density", "log_density", 3),
-    ("", "coverage", 2),
+    ("coverage", "coverage", 2),
     ("", "seconds", 1),
     ("", "mebibytes", 0),
 )
