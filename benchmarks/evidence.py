@@ -17,6 +17,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from benchmarks import peer_svgp
 from benchmarks.peers import CONTESTANTS, ahead
 from benchmarks.performance_page import TARGETS, TITLES, reached
 from benchmarks.report import RESULTS, parsed
@@ -165,6 +166,7 @@ def values() -> dict[str, Any]:
         "zones": figures("zones")["means"]["areas"],
         "censored": figures("censored")["80"]["mean"],
         "peers": _peers(),
+        "svgp": peer_svgp,
         "peer_grids": len({row["grid"] for row in figures("peers")["records"]}),
         "peer_versions": figures("peers")["versions"],
         "targets": _targets(),
