@@ -17,6 +17,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from benchmarks import peer_svgp
 from benchmarks.peers import CONTESTANTS, ahead
 from benchmarks.performance_page import TARGETS, TITLES, reached
 from benchmarks.report import RESULTS, parsed
@@ -51,7 +52,7 @@ PEER_SCORES = (
     ("RMSE", "rmse", 3),
     ("CRPS", "crps", 3),
     ("log density", "log_density", 3),
-    ("", "coverage", 2),
+    ("coverage", "coverage", 2),
     ("", "seconds", 1),
     ("", "mebibytes", 0),
 )
@@ -172,6 +173,7 @@ def values() -> dict[str, Any]:
         "changes": figures("area_changes"),
         "censored": figures("censored")["80"]["mean"],
         "peers": _peers(),
+        "svgp": peer_svgp,
         "peer_grids": len({row["grid"] for row in figures("peers")["records"]}),
         "peer_versions": figures("peers")["versions"],
         "targets": _targets(),

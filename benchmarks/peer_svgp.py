@@ -9,7 +9,11 @@ Neither library has a likelihood of sums. Under ``q(f) = N(mu, C)`` the sum has 
 and is taken for log-normal with these (Fenton and Wilkinson), so that the expected log density is
 an integral over one number, done by Gauss-Hermite quadrature. The negative binomial has the noise
 between areas that a Poisson law lacks. Both libraries get the same loss, kernels, starting values
-and inducing points; each is optimised as its own documentation does it.
+and inducing points, and both are optimised by L-BFGS.
+
+The 300 steps and 100 inducing points are what the time of a run allows, not convergence. With 1,000
+steps and 150 points GPflow had on the first bent grid correlation .884, CRPS .164 and log density
+-.242 (here .874, .173, -.320; ours .906, .144, -.245), in 109 s instead of 25 s.
 """
 
 from __future__ import annotations

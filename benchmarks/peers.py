@@ -53,8 +53,16 @@ KEYS = (
     "correlation", "rmse", "rmse_log", "rmse_cases", "crps", "log_density", "coverage", "width",
     "total", "seconds", "mebibytes",
 )  # fmt: skip
-#: Which of two values of a score is better.
-BETTER = {"correlation": max, "rmse": min, "crps": min, "log_density": max, "seconds": min}
+LEVEL = 0.9  # of the intervals
+#: Of each score, a number that is the smaller the better.
+WORSE = {
+    "correlation": lambda value: -value,
+    "rmse": lambda value: value,
+    "crps": lambda value: value,
+    "log_density": lambda value: -value,
+    "coverage": lambda value: abs(value - LEVEL),
+    "seconds": lambda value: value,
+}
 #: Distributions whose versions are told.
 PEERS = ("tobler", "pyinterpolate", "torch", "gpytorch", "tensorflow", "gpflow", "scikit-learn")
 
@@ -75,7 +83,7 @@ class Contestant:
 
 CONTESTANTS = {
     "disagg": Contestant("peer_maps:disagg", "disagg"),
-    "exact_gp": Contestant("peer_maps:exact_gp", "exact process (dense)"),
+    "exact_gp": Contestant("peer_maps:exact_gp", "dense process (Laplace)"),
     "gpflow": Contestant("peer_svgp:gpflow_svgp", "GPflow", ("gpflow", "tensorflow")),
     "gpytorch": Contestant("peer_svgp:gpytorch_svgp", "GPyTorch", ("gpytorch", "torch")),
     "gp_of_means": Contestant("peer_maps:gp_of_means", "scikit-learn process", ("sklearn",)),
@@ -178,11 +186,10 @@ def mean(values: list[float]) -> float:
 
 def ahead(table: dict[str, dict[str, float | None]], key: str, name: str = "disagg") -> list[str]:
     """Return the contestants that are better than one in a score, the best first."""
-    down = BETTER[key] is max
-    known = {each: value for each, row in table.items() if (value := row[key]) is not None}
-    better = [each for each in known if (known[each] > known[name]) == down]
-    better = [each for each in better if known[each] != known[name]]
-    return sorted(better, key=lambda each: known[each], reverse=down)
+    worse = {
+        each: WORSE[key](value) for each, row in table.items() if (value := row[key]) is not None
+    }
+    return sorted((each for each in worse if worse[each] < worse[name]), key=worse.__getitem__)
 
 
 def draw(table: dict[str, dict[str, dict[str, float | None]]], path: Path) -> None:
@@ -225,7 +232,7 @@ def draw(table: dict[str, dict[str, dict[str, float | None]]], path: Path) -> No
         axes.margins(x=0.2)
         axes.tick_params(labelleft=number == 0)
         if key == "coverage":
-            axes.axvline(90.0, color="#a03030", lw=1, ls="--")
+            axes.axvline(100.0 * LEVEL, color="#a03030", lw=1, ls="--")
     figure.savefig(path, dpi=110)
 
 

@@ -179,6 +179,10 @@ def test_means_name_who_is_ahead(tmp_path):
     assert table["bent"]["areal"]["coverage"] is None
     assert peers.ahead(table["bent"], "correlation") == ["areal"]
     assert peers.ahead(table["bent"], "crps") == ["gpflow"]
+    assert peers.ahead(table["bent"], "coverage") == []
+    near = {"disagg": {"coverage": 0.97}, "gpflow": {"coverage": 0.89}, "areal": {"coverage": None}}
+    assert peers.ahead(near, "coverage") == ["gpflow"]
+    assert peers.ahead(near, "coverage", "gpflow") == []
     peers.draw(table, tmp_path / "bars.png")
     assert (tmp_path / "bars.png").stat().st_size > 5000
 
