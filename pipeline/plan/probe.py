@@ -224,7 +224,7 @@ def _probe_series(
     drawn = None if functions is None else functions.at(times[-1])
     predict, draw = _products(config, last, block, np.asarray(block.coords), drawn)
     n_state = model.state_space(state).n_state
-    n_value = basis.lower.shape[0]
+    n_value = basis.split.n_value
     return Probe(flops, pixel, update, predict, draw, hessian, n_value, n_state, evidence, path)
 
 
@@ -302,7 +302,7 @@ def _with_members(model: Any, state: State, profile: Any = None) -> State:
     names = ("mean", "theta", *model.resolved_likelihood.parameters, "v_mean", "root")
     if profile is not None:
         names = (*profile.names, *profile.of_q)
-    members = {name: np.stack([state.params[name]] * n) for name in names}
+    members = {name: np.stack([state.params[name]] * n) for name in names if name in state.params}
     return replace(state, members={**members, "weight": np.full(n, 1 / n)})
 
 
