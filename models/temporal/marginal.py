@@ -31,7 +31,14 @@ from models.backend.arrays import cholesky
 from models.core.errors import NumericalError
 from models.temporal.markov import IMAGINARY, MarkovKernel
 from models.temporal.sites import Arrow, Site, Split
-from models.temporal.state_space import Group, Smoothed, prior_paths, traced
+from models.temporal.state_space import (
+    Group,
+    PathPrior,
+    Smoothed,
+    StateSpace,
+    prior_paths,
+    traced,
+)
 
 LEAST = 1e-13  # eigenvalue of a correlation between periods that counts as none
 
@@ -377,6 +384,13 @@ def _root(cov: np.ndarray) -> np.ndarray:
     return np.asarray(vector[:, used] * np.sqrt(value[used]))
 
 
+def path_prior(groups: Sequence[Group], times: np.ndarray, split: Split) -> PathPrior:
+    """Return the prior of all periods in the form whose posterior costs less."""
+    if marginal_is_cheaper(groups, times.size, split):
+        return MarginalPath(groups, times, split)
+    return StateSpace(groups, times, split=split)
+
+
 def marginal_is_cheaper(groups: Sequence[Group], n_period: int, split: Split) -> bool:
     """Return whether the effects of areas are better integrated out than filtered.
 
@@ -384,13 +398,53 @@ def marginal_is_cheaper(groups: Sequence[Group], n_period: int, split: Split) ->
     """
     if not split.n_own:
         return False
-    n_state = sum(group.values.size * group.kernel.n_state for group in groups)
-    n_shared, n_own = split.shared.size, split.n_own
-    filtered = 8.0 * n_period * n_state**2 * (min(n_shared, n_own) + n_own)
-    own = np.arange(split.n_value)[split.own]
-    unknown = sum(
-        np.setdiff1d(group.values, own).size * (1 if group.kernel.still else n_period)
-        for group in groups
+    filtered, marginal = smoother_sizes(groups, split, n_period, split.n_own)
+    return marginal.work < filtered.work
+
+
+@dataclass(frozen=True)
+class SmootherSize:
+    """What a smoother of all periods takes, nearly.
+
+    Attributes
+    ----------
+    work : float
+        Multiplications.
+    kept : float
+        Numbers in memory at once.
+    """
+
+    work: float
+    kept: float
+
+
+def smoother_sizes(
+    groups: Sequence[Group], split: Split, n_period: int, n_own: int
+) -> tuple[SmootherSize, SmootherSize]:
+    """Return what the filter takes, and what the marginal way does.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+    split : Split
+    n_period, n_own : int
+        Periods and effects of areas; of ``groups`` the number of the latter does not matter.
+    """
+    own, n_shared = np.arange(split.n_value)[split.own], split.shared.size
+    n_state = unknown = 0
+    for group in groups:
+        shared = np.setdiff1d(group.values, own).size
+        n_state += shared * group.kernel.n_state
+        unknown += shared * (1 if group.kernel.still else n_period)
+        n_state += group.kernel.n_state * n_own if shared < group.values.size else 0
+    rank = min(n_shared, n_own) + n_own if split.n_own else n_shared
+    filtered = SmootherSize(
+        8.0 * n_period * n_state**2 * rank,
+        float(n_period) * n_state * (n_state + 2 * (n_shared + n_own)),
     )
     pairs = 1.5 * n_period**2 * n_shared**2 * n_own
-    return bool(unknown**3 + pairs < filtered)
+    effects = n_period * n_own * (2 * n_shared + 8 * n_period)
+    marginal = SmootherSize(
+        float(unknown) ** 3 + pairs, 4.0 * unknown**2 + n_period * n_shared**2 + effects
+    )
+    return filtered, marginal

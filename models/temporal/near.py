@@ -7,8 +7,9 @@ areas of the country.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -90,12 +91,42 @@ def parts_of(block: BagBlock) -> Iterator[BagBlock]:
         yield block.at(bags)
 
 
-def areas_of(block: BagBlock, n_area: int) -> np.ndarray:
-    """Return the numbers of the areas of a block's bags: ascending."""
-    return np.unique(to_host(block.bag) % n_area)
+def near_inputs(params: Arrays, z: Any) -> Arrays:
+    """Return the block parameters near scaled inputs (..., n_dim); -1 is in no area."""
+    if "own" not in params:
+        return params
+    areas = np.unique(to_host(z[..., params["x_mean"].size - 1]))
+    return near(params, areas[areas >= 0].astype(np.int64))
 
 
-def spread(stats: Stats, params: Arrays, areas: np.ndarray) -> Stats:
+def stats_near(
+    compute: Callable[[Arrays, BagBlock, Any], tuple[Stats, Any]],
+    params: Arrays,
+    block: BagBlock,
+    local: Any,
+) -> tuple[Stats, Any]:
+    """Return the sums of a block, computed in parts of few areas.
+
+    Parameters
+    ----------
+    compute : callable
+        Returns the sums of a part.
+    params, block, local
+        As of ``block_stats``.
+    """
+    if "own" not in params or "gather" in params:
+        return compute(params, block, local)
+    found: Stats | None = None
+    for part in parts_of(block):
+        areas = np.unique(to_host(part.bag) % int(params["n_area"][0]))
+        stats, local = compute(near(params, areas), part, local)
+        stats = _of_all_areas(stats, params, areas)
+        found = stats if found is None else found + stats
+    assert found is not None
+    return found, local
+
+
+def _of_all_areas(stats: Stats, params: Arrays, areas: np.ndarray) -> Stats:
     """Return the sums of a block near some areas as those of all areas."""
     split = Split.of(params)
     sums = dict(stats.sums)

@@ -26,7 +26,6 @@ from models.core.block import BagBlock
 from models.core.errors import BagsError, ParameterError
 from models.core.protocol import Arrays, BagSums, Model, State, Stats, Summary, Sweep, override
 from models.gp import sparse_gp
-from models.gp.area_kernel import Areas
 from models.gp.kernel_terms import split_terms, term_kernel
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
@@ -35,19 +34,16 @@ from models.gp.scaling import named_kernel, scaled_inputs
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS
-from models.temporal.marginal import MarginalPath, marginal_is_cheaper
-from models.temporal.markov import Constant
-from models.temporal.near import areas_of, near, parts_of
-from models.temporal.near import spread as spread_out
+from models.temporal.marginal import path_prior
+from models.temporal.near import near_inputs, stats_near
 from models.temporal.periods import Period, PeriodSource, PeriodSummary
 from models.temporal.placing import Points, climb_pixels, constant_values, place_terms
 from models.temporal.posterior import PathPosterior, PeriodDraws, path_posterior
 from models.temporal.profile import own_prior
 from models.temporal.search import TemporalRefinement
 from models.temporal.sites import Site, Split, packed
-from models.temporal.state_space import Group, PathPrior, Smoothed, StateSpace
+from models.temporal.state_space import Group, PathPrior, Smoothed, groups_by_time
 from models.temporal.time_text import (
-    STILL,
     SpaceTimeText,
     auto_text,
     check_space_time,
@@ -178,18 +174,15 @@ class SpaceTime(VBAgg):
 
     def state_space(self, state: State, times: np.ndarray | None = None) -> PathPrior:
         """Return the prior over the periods of a fit, or over other times."""
-        fixed, text = state.fixed, self.text(state.fixed)
-        theta = text.split(state.params["time"])
-        of = fixed["value_time"]
-        groups = []
-        if (of == STILL).any():
-            groups.append(Group(Constant(), np.zeros(0), np.flatnonzero(of == STILL)))
-        for number, (kernel, own) in enumerate(zip(text.times, theta, strict=True)):
-            groups.append(Group(kernel, own, np.flatnonzero(of == number)))
+        fixed, groups = state.fixed, self.groups(state)
         split, times = Split.of(fixed), fixed["times"] if times is None else times
-        if marginal_is_cheaper(groups, times.size, split):
-            return MarginalPath(groups, times, split)
-        return StateSpace(groups, times, split=split)
+        return path_prior(groups, times, split)
+
+    def groups(self, state: State) -> list[Group]:
+        """Return the inducing values of a state by their kernel in time."""
+        text = self.text(state.fixed)
+        theta = text.split(state.params["time"])
+        return groups_by_time(state.fixed["value_time"], text.times, theta)
 
     def time_slopes(self, state: State, found: Smoothed) -> np.ndarray:
         """Return the slopes of ``log Z`` by ``time``: (n_time,)."""
@@ -254,7 +247,6 @@ class SpaceTime(VBAgg):
         whole = self._whole(fixed)
         w, terms = place_terms(whole, times, text.times, sample, z, points, rng)
         fixed |= terms
-        fixed |= self._own_values(whole, fixed, unions=sample.unions)
         split, n_period = Split.of(fixed), sample.times.size
         narrow = Site.narrow(split, NARROW_ROOT, np.zeros(split.n_value))
         with_data = set(sample.block_period.tolist())
@@ -270,13 +262,6 @@ class SpaceTime(VBAgg):
         }
         return State(params, fixed, rate=self.learning_rate)
 
-    @staticmethod
-    def _own_values(whole: Kernel, fixed: Arrays, *, unions: bool) -> Arrays:
-        """Return the places of the effects of areas where a pixel has one of them alone."""
-        ends = np.cumsum([0, *fixed["term_values"].tolist()])
-        of = [k for k, term in enumerate(split_terms(whole)) if isinstance(term.kernel, Areas)]
-        return {} if unions or len(of) != 1 else {"own": ends[of[0] : of[0] + 2]}
-
     def shared_params(self, state: State) -> Arrays:
         """Return what the blocks of all periods need alike."""
         params = state.params
@@ -290,25 +275,11 @@ class SpaceTime(VBAgg):
 
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        block = self.with_area(params, block)
-        if "own" not in params or "gather" in params:
-            return super().block_stats(params, block, local)
-        found: Stats | None = None
-        for part in parts_of(block):
-            areas = areas_of(part, int(params["n_area"][0]))
-            stats, local = super().block_stats(near(params, areas), part, local)
-            stats = spread_out(stats, params, areas)
-            found = stats if found is None else found + stats
-        assert found is not None
-        return found, local
+        return stats_near(super().block_stats, params, self.with_area(params, block), local)
 
     @override
     def near(self, params: Arrays, z: np.ndarray) -> Arrays:
-        if "own" not in params:
-            return params
-        column = params["x_mean"].size - 1
-        areas = np.unique(to_host(z[..., column]))
-        return near(params, areas[areas >= 0].astype(np.int64))
+        return near_inputs(params, z)
 
     def with_area(self, params: Arrays, block: BagBlock) -> BagBlock:
         """Return a block whose inputs hold the number of the area, where the kernel has them."""

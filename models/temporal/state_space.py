@@ -31,7 +31,7 @@ from scipy.linalg import solve_triangular
 
 from models.backend.arrays import cholesky
 from models.core.errors import NumericalError
-from models.temporal.markov import MarkovKernel
+from models.temporal.markov import Constant, MarkovKernel
 from models.temporal.sites import Arrow, Site, Split
 
 
@@ -431,6 +431,25 @@ def draw_paths(
         state = a @ state + noise @ rng.standard_normal((h.size, size))
         out[t] = (h @ state).reshape(shape)
     return out
+
+
+def groups_by_time(
+    of: np.ndarray, kernels: Sequence[MarkovKernel], theta: Sequence[np.ndarray]
+) -> list[Group]:
+    """Return inducing values by their kernel in time.
+
+    Parameters
+    ----------
+    of : (n_value,) int64
+        Number of each value's kernel; below 0 where it holds still.
+    kernels, theta : sequence
+    """
+    groups = []
+    if (of < 0).any():
+        groups.append(Group(Constant(), np.zeros(0), np.flatnonzero(of < 0)))
+    for number, (kernel, own) in enumerate(zip(kernels, theta, strict=True)):
+        groups.append(Group(kernel, own, np.flatnonzero(of == number)))
+    return groups
 
 
 def with_theta(groups: Sequence[Group], theta: Sequence[np.ndarray]) -> list[Group]:

@@ -11,6 +11,7 @@ import pytest
 from models import SpaceTime
 from models.core.protocol import State
 from models.temporal import near as near_areas
+from models.temporal import placing
 from models.temporal.marginal import MarginalPath
 from models.temporal.posterior import path_posterior
 from models.temporal.profile import HeldSites
@@ -18,15 +19,6 @@ from models.temporal.state_space import StateSpace
 from tests.models.temporal.world import Held, model_of, months
 
 TEXT = "ridge(x) + area * time(matern12) + matern32(space) + constant * season"
-
-
-class Together(SpaceTime):
-    """The same model without a place of their own for effects of areas."""
-
-    @staticmethod
-    def _own_values(whole: Any, fixed: Any, *, unions: bool) -> dict[str, Any]:
-        del whole, fixed, unions
-        return {}
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +31,10 @@ def _pair(**settings: Any) -> tuple[Held, Held]:
     """Return the model with effects apart, and together: in the same place."""
     model = model_of(kernel=TEXT, **settings)
     periods = months(3, likelihood=model.likelihood)
-    apart, together = Held(model, periods), Held(Together(**model.get_params()), periods)
+    apart = Held(model, periods)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placing, "own_values", lambda *_: {})
+        together = Held(model_of(kernel=TEXT, **settings), periods)
     for name, value in apart.start.params.items():
         if "site" not in name:
             np.testing.assert_array_equal(value, together.start.params[name])
@@ -143,7 +138,7 @@ def test_filtered_and_marginal_fits_are_the_same(
 ) -> None:
     apart, _, mine, _ = best
     first = apart.profile.at(mine, 1e-8)
-    monkeypatch.setattr("models.temporal.space_time.marginal_is_cheaper", lambda *_: False)
+    monkeypatch.setattr("models.temporal.marginal.marginal_is_cheaper", lambda *_: False)
     again = apart.profile_of([0, 1, 2]).at(mine, 1e-8)
     assert again.value == pytest.approx(first.value, abs=1e-9)
     np.testing.assert_allclose(again.grad, first.grad, atol=1e-7)
