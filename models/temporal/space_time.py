@@ -487,11 +487,6 @@ class SpaceTime(VBAgg):
             given = replace(given, x=self.inputs(given.x, own))
         return super().predict_bags(given, draws=draws.at(period), observed=observed)
 
-    @property
-    @override
-    def convergence_(self) -> dict[str, float]:
-        return super().convergence_
-
     @override
     def named_hyperparameters(self) -> dict[str, float]:
         return self.posterior_.hyperparameters()
