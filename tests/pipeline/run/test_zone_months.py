@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
@@ -107,6 +108,55 @@ def test_a_suppressed_count_is_taken_off_as_its_interval(tmp_path: Path) -> None
     # The total says 9 of A05 and those late; of A05 0 to 4 are known.
     y, margin = _fitted(config, "2024-02")[frozenset(LATE["2024-02"])]
     assert (y - margin, y + margin) == (late + 9 - 4, late + 9)
+
+
+def _whole_country(directory: Path, row: str) -> Path:
+    """Add totals of the country; of the west's late areas the province's total is not given."""
+    config = write(directory)
+    totals = pd.read_csv(directory / "provinces.csv", dtype=str)
+    kept = (totals["month"] != "2024-02") | (totals["province"] != "north-west")
+    totals[kept].to_csv(directory / "provinces.csv", index=False)
+    frame = gpd.read_file(directory / "areas.gpkg").assign(country="all")
+    frame.to_file(directory / "areas.gpkg", driver="GPKG")
+    (directory / "country.csv").write_text(f"country,month,n\n{row}\n")
+    more = "  - {name: all, path: country.csv, id: country, value: n, zone: country, period: month}"
+    text = config.read_text("utf-8").replace("points:\n", f"points:\n{more}\n")
+    config.write_text(text, encoding="utf-8")
+    return config
+
+
+def test_of_a_country_the_rests_of_its_provinces_are_taken_off(tmp_path: Path) -> None:
+    given = counts(4).set_index(["month", "id"])["cases"].replace("", "9").astype(float)
+    total = given["2024-02"].sum()
+    config = _whole_country(tmp_path, f"all,2024-02,{total:.0f}")
+    # A01 is late as well, and its province's total is not given: both are the country's rest.
+    assert main(["ingest", str(config), "--quiet"]) == 0
+    late = LATE["2024-02"]
+    assert _fitted(config, "2024-02")[frozenset(late)] == (given["2024-02"][late].sum(), 0.0)
+
+
+def test_a_suppressed_total_leaves_an_interval(tmp_path: Path) -> None:
+    given = counts(4).set_index(["month", "id"])["cases"].replace("", "9").astype(float)
+    late = LATE["2024-02"]
+    known = given["2024-02"].drop(late).sum()
+    config = _whole_country(tmp_path, f"all,2024-02,{known:.0f}-{known + 150:.0f}")
+    assert main(["ingest", str(config), "--quiet"]) == 0
+    assert _fitted(config, "2024-02")[frozenset(late)] == (75.0, 75.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("all,2024-02,3\nall,Feb 2024,5", "row 3: a second total of 'all' for 2024-02"),
+        ("all,2024-02,<4", "3 in the zone, and"),
+    ],
+)
+def test_totals_of_a_country_that_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str, said: str
+) -> None:
+    config = _whole_country(tmp_path, rows)
+    assert main(["check", str(config)]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_run_uses_totals_and_says_so_and_an_update_takes_a_month_in(tmp_path: Path) -> None:
