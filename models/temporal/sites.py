@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from models.core.protocol import Arrays
+from models.core.protocol import Arrays, State
 
 LINEAR, ROOT, LOAD, OWN = SITE = ("site_linear", "site_root", "site_load", "site_own")
 # Precision of a site that counts as none, where the prior's is 1. ``q`` without it loses a quarter
@@ -304,6 +304,41 @@ def unpacked(params: Mapping[str, np.ndarray], split: Split) -> list[Site]:
         load, own = (params[name][t] if name in params else getattr(none, of) for name, of in AREAS)
         found.append(Site(linear, root[:used], load, own, split))
     return found
+
+
+def together(state: State) -> State:
+    """Return a state whose values are all shared: where bags are unions, areas meet in them."""
+    split = Split.of(state.fixed)
+    if not split.n_own:
+        return state
+    whole = Split(split.n_value)
+
+    def joined(params: Arrays) -> Arrays:
+        sites = []
+        for site in unpacked(params, split):
+            root = site.whole_root()
+            sites.append(replace(Site.none(whole), linear=site.linear, root=root))
+        return packed(sites)
+
+    fixed = {name: each for name, each in state.fixed.items() if name != "own"}
+    params = {name: each for name, each in state.params.items() if name not in SITE}
+    members = {name: each for name, each in state.members.items() if name not in SITE}
+    if members:
+        n = state.members[LINEAR].shape[0]
+        parts = [
+            joined({name: state.members[name][k] for name in SITE if name in state.members})
+            for k in range(n)
+        ]
+        most = max(part[ROOT].shape[1] for part in parts)
+        members[LINEAR] = np.stack([part[LINEAR] for part in parts])
+        members[ROOT] = np.stack([filled(part[ROOT][None], most)[0] for part in parts])
+    params |= joined(state.params)
+    return replace(state, fixed=fixed, params=params, members=members)
+
+
+def filled(roots: np.ndarray, most: int) -> np.ndarray:
+    """Fill up roots (n, n_period, rank, n_value) by zeros to a rank."""
+    return np.pad(roots, [(0, 0), (0, 0), (0, most - roots.shape[2]), (0, 0)])
 
 
 def carried(

@@ -21,8 +21,7 @@ from models.core.errors import BagsError
 from models.core.protocol import Arrays, Model, State, Stats
 from models.temporal.periods import Period, PeriodSource
 from models.temporal.profile import Evaluate, TemporalProfile, carried_to
-from models.temporal.search import filled
-from models.temporal.sites import ROOT, SITE, Site, Split, packed, unpacked
+from models.temporal.sites import ROOT, SITE, Site, Split, filled, packed, together, unpacked
 from models.temporal.state_space import PathPrior
 from models.temporal.temporal_model import TemporalModel
 from models.training.executor import Executor
@@ -93,6 +92,8 @@ def updated(
     if not periods:
         msg = "the periods hold no bag; give the responses of one at least"
         raise BagsError(msg)
+    if any(period.bags is not None and period.bags.area is not None for period in periods):
+        state = together(state)
     visited = [int(np.searchsorted(times, period.time)) for period in periods]
     first = min(visited)  # what was before enters by the filter alone
     source = PeriodSource(periods, n_area, numbers=visited)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models import SpaceTime
+from models import Period, SpaceTime
 from models.core.protocol import State
+from models.core.unions import OWN, union_bags
 from models.temporal import near as near_areas
 from models.temporal import placing
 from models.temporal.marginal import MarginalPath
@@ -153,3 +154,26 @@ def test_a_saved_fit_of_all_values_together_opens(best: Any) -> None:
     bags = model.with_area(theirs.fixed, together.source.read(2))
     expected = path_posterior(together.model, theirs).at(2.0).moments(bags.x, bags.coords)
     np.testing.assert_allclose(at.moments(bags.x, bags.coords).mean, expected.mean, rtol=1e-12)
+
+
+def test_an_update_with_a_union_of_areas_has_all_values_together(best: Any) -> None:
+    """In a union areas meet: what stands between their effects counts there."""
+    apart, together, mine, theirs = best
+    new = months(4)[3]
+    assert new.bags is not None
+    union = np.full(16, OWN)
+    union[[2, 3, 9]] = 0
+    period = Period(3.0, union_bags(new.bags, union, np.arange(16)))
+    found = []
+    for held, state in ((apart, mine), (together, theirs)):
+        members = {name: np.stack([each] * 2) for name, each in state.params.items()}
+        model = SpaceTime(**held.model.get_params())
+        model.state_ = replace(state, members={**members, "weight": np.full(2, 0.5)})
+        model.history_, model.converged_ = [{"bound": 0.0}], True
+        updated = model.with_periods(period, n_thread=1)
+        state = updated.fitted_state()
+        assert "own" not in state.fixed
+        at = updated.posterior_.at(3.0)
+        x = updated.inputs(new.bags.x, np.repeat(np.arange(16), 4))
+        found.append(at.moments(x, new.bags.coords).mean)
+    np.testing.assert_allclose(*found, rtol=5e-3)
