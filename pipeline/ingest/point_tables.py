@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from geo.core.columns import column_periods, has_column, id_text
-from geo.core.errors import InputError, Problem
+from geo.core.columns import column_periods, has_column, id_text, is_missing
+from geo.core.errors import InputError, Problem, name_first
 from geo.core.spelling import USUAL
 from geo.core.suppressed import USUAL as SUPPRESSED
 from geo.tables.registry import TABLES, read_table
@@ -17,6 +18,7 @@ from pipeline.config.point_schema import Points
 from pipeline.config.schema import Config
 
 ONE_LEVEL = "give zones that lie in one another, or the totals of one level"
+_GROUPED = re.compile(r"\d{1,3}([.,])\d{3}(\1\d{3})*")
 IN_TOWNS, ELSEWHERE = ("U", "URBAN", "1"), ("R", "RURAL", "2")
 
 
@@ -69,7 +71,14 @@ def read_source(spec: Points, problems: list[Problem]) -> pd.DataFrame:
         found["margin"] = margin
     for key in ("lon", "lat", "value", "tested"):
         if key in wanted:
-            found[key] = _numbers(table[wanted[key]], rows, wanted[key], place, problems)
+            found[key] = _numbers(
+                table[wanted[key]],
+                rows,
+                wanted[key],
+                place,
+                problems,
+                counts=key in ("value", "tested"),
+            )
     if "urban" in wanted:
         found["urban"] = _urban(table[wanted["urban"]], rows, wanted["urban"], place, problems)
     if "period" in wanted:
@@ -82,19 +91,41 @@ def read_source(spec: Points, problems: list[Problem]) -> pd.DataFrame:
 
 
 def _numbers(
-    given: pd.Series, rows: np.ndarray, column: str, place: str, problems: list[Problem]
+    given: pd.Series,
+    rows: np.ndarray,
+    column: str,
+    place: str,
+    problems: list[Problem],
+    *,
+    counts: bool,
 ) -> np.ndarray:
-    """Return a column as numbers, NaN where empty; append a problem for what is none."""
-    text = given.astype("string").str.strip().fillna("")
-    spelling = USUAL.detected([each for each in text if each])
+    """Return a column as numbers, NaN where missing; append a problem for what is none.
+
+    Of ``counts`` numbers such as 1.490 may be thousands, and are refused.
+    """
+    text = [("" if is_missing(each) else str(each).strip()) for each in given]
+    some = [each for each in text if each]
+    spelling = USUAL.detected(some)
+    asked = set(spelling.may_be_thousands(some, whole=True)) if counts else set()
     values = np.array([spelling.number_or_nan(each) if each else np.nan for each in text])
-    wrong = np.isnan(values) & (text != "").to_numpy() | np.isinf(values)
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        found = f"column {column!r} has {text.iloc[first]!r}, which is no number"
-        problems.append(
-            Problem(f"{place} row {rows[first]}", found, "correct it, or leave it empty")
-        )
+    there = np.array([bool(each) for each in text], bool)
+    doubtful = np.array([each in asked for each in text], bool)
+    if counts:
+        doubtful |= np.isnan(values) & [bool(_GROUPED.fullmatch(each)) for each in text]
+    wrong = (np.isnan(values) & there & ~doubtful) | np.isinf(values)
+    for bad, found, remedy in (
+        (wrong, "which is no number", "correct it, or leave it empty"),
+        (
+            doubtful,
+            "which may be thousands or decimals",
+            "write thousands without a separator",
+        ),
+    ):
+        if bad.any():
+            each = [f"{text[k]!r} (row {rows[k]})" for k in np.flatnonzero(bad)]
+            problems.append(
+                Problem(place, f"column {column!r} has {name_first(each)}, {found}", remedy)
+            )
     return values
 
 
@@ -135,6 +166,11 @@ def _check(found: pd.DataFrame, spec: Points, place: str, problems: list[Problem
             tested < found["value"],
             "{value:g} positives of {tested:g} tested",
             "correct one of them",
+        ),
+        (
+            tested.notna() & ((found["value"] % 1 > 0) | (tested % 1 > 0)),
+            "{value:g} positives of {tested:g} tested",
+            "give whole numbers of people, not a share",
         ),
         (tested <= 0, "{tested:g} tested", "give the number tested, or leave the point out"),
     ):

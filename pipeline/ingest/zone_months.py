@@ -68,7 +68,35 @@ class ZoneTotals:
                 step = "" if config.series is None else config.series.calendar.step
                 found = f"column {spec.period!r} is no {step} in {rows}"
                 problems.append(Problem(place, found, f"give the total of each {step}"))
+            elif len(table):
+                self._check_periods(place, spec, table)
             self._sources.append((spec, table, zone))
+
+    def _check_periods(self, place: str, spec: Points, table: pd.DataFrame) -> None:
+        """Append a problem where no total is of a period of the run."""
+        assert self._series is not None
+        number, periods = self._series.calendar.number, self._series.periods
+        mine = {number(label) for label in periods}
+        if not any(number(str(text)) in mine for text in table["period"]):
+            found = f"column {spec.period!r} has {table['period'].iloc[0]} and other periods, none "
+            found += f"of those of the run, {periods[0]} to {periods[-1]}"
+            self._problems.append(Problem(place, found, "give totals of these, or leave it out"))
+
+    def told(self) -> dict[str, str]:
+        """Say by configuration key how many totals there are, and how many are of other periods."""
+        assert self._series is not None
+        number, found = self._series.calendar.number, {}
+        mine = {number(label) for label in self._series.periods}
+        for spec, table, _ in self._sources:
+            here = np.array([number(str(text)) in mine for text in table["period"]], bool)
+            n, empty = int(here.sum()), int(table.loc[here, "value"].isna().sum())
+            text = f"{n:,} totals of {table['id'].nunique():,} zones"
+            text += f", {empty:,} of them empty" if empty else ""
+            text += (
+                f"; {int((~here).sum()):,} of other periods are left out" if n < here.size else ""
+            )
+            found[f"points.{spec.name}"] = text
+        return found
 
     def together(self) -> list[list[str]]:
         """Return the areas of each zone: in some period they may be one union."""

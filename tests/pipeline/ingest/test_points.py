@@ -170,7 +170,8 @@ def test_a_run_with_points_has_their_table_and_leaves_them_out_by_folds(files: A
     [
         ({"lat": (3, 95)}, r"clusters.csv\) row 5: latitude 95; give degrees"),
         ({"positive": (1, 31)}, r"row 3: 31 positives of 30 tested"),
-        ({"positive": (1, "many")}, r"row 3: column 'positive' has 'many', which is no number"),
+        ({"positive": (1, 0.4)}, r"row 3: 0.4 positives of 30 tested; give whole numbers"),
+        ({"positive": (1, "many")}, r"column 'positive' has 'many' \(row 3\), which is no number"),
         ({"cluster": (1, 1)}, r"row 3: repeats the id '1'"),
         ({"examined": (0, 0)}, r"row 2: 0 tested"),
     ],

@@ -32,7 +32,7 @@ def _write(files: Any, rows: Any = ROWS, cases: Any = None, **zones: Any) -> Non
     (files.directory / "areas.gpkg").unlink()
     frame.to_file(files.directory / "areas.gpkg", layer="districts")
     files.counts([*(COUNTED if cases is None else cases).items()])
-    text = "\n".join(["region,n", *(f"{name},{n}" for name, n in rows)]) + "\n"
+    text = "\n".join(["region;n", *(f"{name};{n}" for name, n in rows)]) + "\n"
     (files.directory / "regions.csv").write_text(text)
     files.options = {"points": [{**ZONES, **zones}]}
 
@@ -86,6 +86,14 @@ def test_several_areas_and_a_suppressed_one_are_one_bag(files: Any) -> None:
         ([("north", 20)], None, {}, r"row 2: 20 in the zone, and 21 in its areas that have"),
         ([("North", 30)], None, {}, r"no area has region 'North'; did you mean 'north'"),
         ([("north", 30), ("north", 31)], None, {}, r"row 3: repeats the id 'north'"),
+        (
+            [("north", "1.400")],
+            None,
+            {},
+            r"column 'n' has '1.400' \(row 2\), which may be thousand",
+        ),
+        ([("north", "1,4,0")], None, {}, r"column 'n' has '1,4,0' \(row 2\), which is no number"),
+        ([("north", 10**9)], None, {}, r"more cases than people: north: 1,000,000,000 of \d"),
         (ROWS, None, {"zone": "province"}, r"has no column 'province', which points.regions.zone"),
     ],
 )

@@ -149,6 +149,7 @@ def test_a_suppressed_total_leaves_an_interval(tmp_path: Path) -> None:
     [
         ("all,2024-02,3\nall,Feb 2024,5", "row 3: a second total of 'all' for 2024-02"),
         ("all,2024-02,<4", "3 in the zone, and"),
+        ("all,2023-02,90000", "none of those of the run, 2024-01 to 2024-04"),
     ],
 )
 def test_totals_of_a_country_that_cannot_be(
@@ -157,6 +158,19 @@ def test_totals_of_a_country_that_cannot_be(
     config = _whole_country(tmp_path, rows)
     assert main(["check", str(config)]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_check_says_what_totals_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write(tmp_path)
+    with (tmp_path / "provinces.csv").open("a") as file:
+        file.write("north-west,2023-12,5\n")
+    assert main(["check", str(config), "--html", str(tmp_path / "page.html")]) == 0
+    told = "points.total: 16 totals of 4 zones; 1 of other periods are left out"
+    assert told in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "Points and zones" in page
 
 
 def test_a_run_uses_totals_and_says_so_and_an_update_takes_a_month_in(tmp_path: Path) -> None:
@@ -189,7 +203,7 @@ def test_a_run_uses_totals_and_says_so_and_an_update_takes_a_month_in(tmp_path: 
     [
         ("north-west,2024-02,3", "3 in the zone, and 93 at least in its areas"),
         ("north-wets,2024-02,3", "no area has province north-wets (row"),
-        ("north-west,2024-02,many", "'many', which is no number"),
+        ("north-west,2024-02,many", "'many' (row 17), which is no number"),
         ("north-west,2024-13,3", "no date"),
         ("north-west,2024-Q1,3", "column 'month' is no month in 2024-Q1 (row 17)"),
     ],
