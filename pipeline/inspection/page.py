@@ -174,7 +174,7 @@ def area_table(config: Config, seen: Seen) -> pd.DataFrame:
 def _sources(seen: Seen, content: dict[str, Any]) -> list[Drawn]:
     """Add the table of points and zones; return the map of the points."""
     table = seen.sources.dropna(axis=1, how="all")
-    content["sources"] = sheet(table, "the configuration", f"{len(table):,} sources")
+    content["sources"] = sheet(table, "the configuration", "Sources")
     drawn = draw_places(seen)
     return [] if drawn is None else [drawn]
 
