@@ -14,6 +14,7 @@ from geo.core.errors import InputError, Problem, name_first
 from geo.core.spelling import USUAL
 from geo.core.suppressed import USUAL as SUPPRESSED
 from geo.tables.registry import TABLES, read_table
+from geo.tables.table_vector import Vector, point_degrees
 from pipeline.config.point_schema import Points
 from pipeline.config.schema import Config
 
@@ -54,6 +55,8 @@ def read_source(spec: Points, problems: list[Problem]) -> pd.DataFrame:
     if spec.zone is not None:  # its place is that of its areas
         wanted |= {"lon": None, "lat": None}
     wanted = {key: column for key, column in wanted.items() if column is not None}
+    if "lon" in wanted and not {spec.lon, spec.lat} & set(table.columns):
+        table = _with_places(spec, table)
     known = [
         has_column(table, column, place, f"points.{key}", problems)
         for key, column in wanted.items()
@@ -90,6 +93,17 @@ def read_source(spec: Points, problems: list[Problem]) -> pd.DataFrame:
     return found if len(problems) == before else none
 
 
+def _with_places(spec: Points, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of a vector file with the degrees of its points, where it has some."""
+    if TABLES.of(spec.path).name != Vector.name:
+        return table
+    places = point_degrees(spec.path, spec.layer)
+    if places is None or len(places) != len(table):
+        return table
+    own = {spec.lon: places["lon"].to_numpy(), spec.lat: places["lat"].to_numpy()}
+    return table.assign(**own)
+
+
 def _numbers(
     given: pd.Series,
     rows: np.ndarray,
@@ -103,13 +117,14 @@ def _numbers(
 
     Of ``counts`` numbers such as 1.490 may be thousands, and are refused.
     """
-    text = [("" if is_missing(each) else str(each).strip()) for each in given]
-    some = [each for each in text if each]
+    text = ["" if is_missing(each) else str(each).strip() for each in given]
+    some = [each for each, cell in zip(text, given, strict=True) if each and isinstance(cell, str)]
     spelling = USUAL.detected(some)
     asked = set(spelling.may_be_thousands(some, whole=True)) if counts else set()
     values = np.array([spelling.number_or_nan(each) if each else np.nan for each in text])
     there = np.array([bool(each) for each in text], bool)
-    doubtful = np.array([each in asked for each in text], bool)
+    written = np.array([isinstance(cell, str) for cell in given], bool)  # others are numbers
+    doubtful = np.array([each in asked for each in text], bool) & written
     if counts:
         doubtful |= np.isnan(values) & [bool(_GROUPED.fullmatch(each)) for each in text]
     wrong = (np.isnan(values) & there & ~doubtful) | np.isinf(values)
