@@ -118,7 +118,7 @@ def configured(directory: Path, arm: str) -> Path:
             point |= {"radius": "dhs", "urban": "urban"}
         data["points"] = [point]
     path = directory / f"{arm}.yaml"
-    path.write_text(yaml.safe_dump(data), encoding="utf-8")
+    path.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
     return path
 
 
@@ -150,6 +150,10 @@ def measure(seed: int, directory: Path) -> list[dict[str, Any]]:
         else:
             config = load_config(configured(directory, arm))
             ingest(StageContext(config))
+            own = BagStore.open(config.output.dir / "work/bags.zarr").covariates
+            if own != store.covariates:  # the truth's pixels have theirs in this order
+                message = f"the fit's covariates are {own}, those of the truth {store.covariates}"
+                raise SystemExit(message)
             fit_stage(StageContext(config))
             model = models.load(config.output.dir / "work/model")
         scores = scored(model, truth, proportions=arm == "points")

@@ -41,3 +41,24 @@ class Vector(TableFormat):
             raise InputError(Problem(str(path), found, remedy)) from error
         table.index = pd.RangeIndex(1, len(table) + 1)
         return table
+
+
+def point_degrees(path: str | Path, part: str | None) -> pd.DataFrame | None:
+    """Return longitude and latitude of the points of a layer; None if its shapes are no points.
+
+    Parameters
+    ----------
+    path : str or Path
+    part : str or None
+        Name of the layer; the only one where not given.
+
+    Returns
+    -------
+    DataFrame or None
+        ``lon`` and ``lat``, degrees (WGS 84), NaN without a place; None also without a CRS.
+    """
+    frame = pyogrio.read_dataframe(vector_path(path), layer=part, columns=[])
+    if getattr(frame, "crs", None) is None or not frame.geom_type.dropna().eq("Point").all():
+        return None
+    there = frame.geometry.to_crs("EPSG:4326")
+    return pd.DataFrame({"lon": there.x.to_numpy(), "lat": there.y.to_numpy()})

@@ -76,13 +76,14 @@ class Gaussian:
 
     def mean(self, z: np.ndarray) -> np.ndarray:
         """Return the mean of ``f`` at scaled inputs (..., n_dim): (...)."""
-        flat = z.reshape(-1, z.shape[-1])
-        k = self.kernel.cross(self.params["theta"], flat, self.params["w"])[0]
-        return np.asarray(self.params["mean"][0] + (k @ self.params["alpha"]).reshape(z.shape[:-1]))
+        flat, params = z.reshape(-1, z.shape[-1]), self.model.near(self.params, z)
+        k = self.model._kernel(params).cross(params["theta"], flat, params["w"])[0]
+        return np.asarray(params["mean"][0] + (k @ params["alpha"]).reshape(z.shape[:-1]))
 
     def averages(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and covariance of averages of ``f``; see :mod:`models.gp.averages`."""
-        return averages(self.kernel, self.params, z)
+        params = self.model.near(self.params, z)
+        return averages(self.model._kernel(params), params, z)
 
     def draws(
         self, n_draws: int, rng: np.random.Generator, n_feature: int = N_FEATURE
@@ -109,8 +110,9 @@ class Gaussian:
 
     def coefficients(self) -> list[Coefficient]:
         """Return the slopes of the kernel's linear part; maybe none."""
-        theta, w, alpha, q = (self.params[name] for name in ("theta", "w", "alpha", "q"))
-        return linear_coefficients(self.kernel, theta, w, alpha, q)
+        nowhere = self.model.near(self.params, np.zeros((0, self.params["w"].shape[1])))
+        theta, w, alpha, q = (nowhere[name] for name in ("theta", "w", "alpha", "q"))
+        return linear_coefficients(self.model._kernel(nowhere), theta, w, alpha, q)
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the hyperparameters by name, in the units of the scaled data."""

@@ -320,7 +320,8 @@ class Members:
         if at is None:
             at = search.point(profile, state, MEMBER_Q, slopes=False)
         params = at.state.params
-        return {name: params[name][None] for name in (*profile.names, *profile.of_q)}
+        names = (*profile.names, *profile.of_q)
+        return {name: params[name][None] for name in names if name in params}
 
     def terminate(self, state: State) -> int:
         """Go on until all are made."""

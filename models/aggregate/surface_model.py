@@ -56,6 +56,9 @@ class SurfaceModel(Protocol):
     def _scaled(self, params: Arrays, x: Any, coords: Any) -> np.ndarray:
         """Return scaled inputs: (n_pix, n_dim)."""
 
+    def near(self, params: Arrays, z: Any) -> Arrays:
+        """Return the block parameters that matter at scaled inputs (..., n_dim)."""
+
     def _pass(
         self, params: Arrays, z: Any, *, learn: bool, kept: KeptBlock | None = None
     ) -> PixelPass:

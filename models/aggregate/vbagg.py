@@ -469,8 +469,14 @@ class VBAgg(KernelModel, AggregateModel):
     def _kernels(self) -> KeptKernels:
         return KeptKernels()
 
+    def near(self, params: Arrays, z: Any) -> Arrays:
+        """Return the block parameters that matter at scaled inputs: here all of them."""
+        del z
+        return params
+
     def _pass(
         self, params: Arrays, z: Any, *, learn: bool, kept: KeptBlock | None = None
     ) -> pixel_pass.PixelPass:
+        params = self.near(params, z)
         kernel, low = self._kernel(params), self._low(params)
         return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z), kept=kept)

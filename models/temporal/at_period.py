@@ -20,7 +20,7 @@ from models.core.errors import ParameterError
 from models.core.protocol import Arrays, State, override
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.prediction import BagPrediction, Prediction
-from models.temporal.sites import LINEAR, ROOT
+from models.temporal.sites import SITE
 from models.temporal.space_time import SpaceTime
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ class PeriodModel(SpaceTime):
     ) -> RateDraws:
         """Draw rates of this time; those drawn with other periods, where there are as many."""
         own = self._functions
-        return own if own and own.n_draws == n_draws else self.posterior_.draws(n_draws, rng)
+        if own and own.n_draws == n_draws:
+            return own
+        return self.whole.sample_functions(n_draws, rng, [self.time]).at(self.time)
 
     @override
     def predict_bags(self, bags: BagBlock, **how: Any) -> BagPrediction:
@@ -121,9 +123,8 @@ def known_until(whole: SpaceTime, time: float) -> SpaceTime:
         first = state.fixed["times"][0]
         msg = f"period: nothing is known until {time}; give a time from {first}"
         raise ParameterError(msg)
-    sites = LINEAR, ROOT
-    params = {k: v[:n] if k in sites else v for k, v in state.params.items()}
-    members = {k: v[:, :n] if k in sites else v for k, v in state.members.items()}
+    params = {k: v[:n] if k in SITE else v for k, v in state.params.items()}
+    members = {k: v[:, :n] if k in SITE else v for k, v in state.members.items()}
     fixed = {**state.fixed, "times": state.fixed["times"][:n]}
     model = SpaceTime(**whole.get_params())
     model.state_ = replace(state, params=params, fixed=fixed, members=members, memory={})

@@ -61,11 +61,14 @@ class PeriodSummary(Summary):
     block_period : (n_block,) int64
         Period of each block.
     n_area : int
+    unions : bool
+        Whether some bags are unions of areas (:mod:`models.core.unions`).
     """
 
     times: np.ndarray = field(default_factory=lambda: np.zeros(0))
     block_period: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     n_area: int = 1
+    unions: bool = False
 
 
 class PeriodSource:
@@ -120,7 +123,11 @@ class PeriodSource:
         found = BagsSource(BagBlock.join(self._blocks), 0).summary(rng)
         held = {each.name: getattr(found, each.name) for each in fields(Summary)}
         return PeriodSummary(
-            **held, times=self.times, block_period=self.block_period, n_area=self.n_area
+            **held,
+            times=self.times,
+            block_period=self.block_period,
+            n_area=self.n_area,
+            unions=any(block.area is not None for block in self._blocks),
         )
 
     @override

@@ -78,8 +78,8 @@ def place_terms(
     -------
     w : (n_node, n_dim) float64
     dict of arrays
-        As of :class:`models.gp.inducing_points.Inducing`, and ``value_time`` (n_value,), the number
-        of the time of each.
+        As of :class:`models.gp.inducing_points.Inducing`, ``value_time`` (n_value,), the number of
+        the time of each, and :func:`own_values`.
     """
     terms = list(split_terms(whole))
     groups: list[Nodes | None] = [_own_nodes(term, z, sample.n_area) for term in terms]
@@ -105,7 +105,28 @@ def place_terms(
         "node_share": np.concatenate([own.share for own in placed]),
         "term_of": np.arange(sizes.size),
         "value_time": np.repeat(times, sizes),
+        **({} if sample.unions else own_values(terms, sizes)),
     }
+
+
+def own_values(terms: Sequence[Term], sizes: np.ndarray) -> Arrays:
+    """Return the places of the effects of areas, where a pixel has one of them alone.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+    sizes : (n_term,) int64
+        Inducing variables of each.
+
+    Returns
+    -------
+    dict of arrays
+        ``own`` (2,), the first place and the one after the last; empty where the kernel has none,
+        or several for each area.
+    """
+    ends = np.cumsum([0, *sizes.tolist()])
+    of = [k for k, term in enumerate(terms) if isinstance(term.kernel, Areas)]
+    return {"own": ends[of[0] : of[0] + 2]} if len(of) == 1 else {}
 
 
 @dataclass(frozen=True)

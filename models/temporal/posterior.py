@@ -18,26 +18,26 @@ from functools import cached_property, partial
 import numpy as np
 
 from models.aggregate.aggregate_model import learnt_parameters
-from models.aggregate.observed_draws import observed_factors
 from models.aggregate.posterior import PREFIX, WEIGHT, Gaussian, Mixture
 from models.aggregate.rate_draws import PooledDraws, SurfaceDraws, allocate
-from models.backend.arrays import cholesky, solve_lower
+from models.backend.arrays import solve_lower
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, State
-from models.gp import sparse_gp
 from models.gp.draws import FunctionDraws, Surface, feature_share, grouped
 from models.gp.kernel_model import exactly
 from models.gp.linear_part import Coefficient
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import Prediction
-from models.temporal.sites import Basis, unpacked
-from models.temporal.state_space import Site, StateSpace, draw_paths
+from models.temporal.basis import Basis
+from models.temporal.near import FunctionsByArea, OwnEffects, near, observed_near
+from models.temporal.sites import Arrow, Site, Split, unpacked
+from models.temporal.state_space import PathPrior, draw_paths
 from models.temporal.temporal_model import TemporalModel
 from models.temporal.time_text import STILL
 
-Moments = tuple[np.ndarray, np.ndarray]
+Moments = tuple[np.ndarray, Arrow]
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,18 @@ class Path:
     @cached_property
     def basis(self) -> Basis:
         """Of the whitened inducing values."""
-        return Basis.of(self.model._kernel(self.arrays), self.arrays)
+        return Basis.of(self.model, self.arrays, self.arrays)
 
-    def over(self, times: Sequence[float]) -> tuple[StateSpace, list[Site]]:
+    @property
+    def split(self) -> Split:
+        """Which of the values are of one area each."""
+        return Split.of(self.arrays)
+
+    def over(self, times: Sequence[float]) -> tuple[PathPrior, list[Site]]:
         """Return the prior at the periods of the data and at others, and their sites."""
-        sites = dict(zip(self.times.tolist(), unpacked(self.arrays), strict=True))
+        sites = dict(zip(self.times.tolist(), unpacked(self.arrays, self.split), strict=True))
         every = np.array(sorted({*sites, *map(float, times)}))
-        none = Site.none(self.arrays["value_time"].size)
+        none = Site.none(self.split)
         space = self.model.state_space(self.state, every)
         return space, [sites.get(time, none) for time in every.tolist()]
 
@@ -93,16 +98,10 @@ class Path:
         return Gaussian(self.model, self.params_at(time))
 
     def params_at(self, time: float) -> Arrays:
-        """Return the block parameters of one time, with its whitened posterior."""
+        """Return the block parameters of one time."""
         ((mean, cov),) = self.moments_of_values([time])
-        root = _root(cov)
-        np.fill_diagonal(root, np.log(np.diag(root)))
-        return {
-            **self.model.shared_params(self.state),
-            **self.basis.block_arrays(mean, cov),
-            "v_mean": mean,
-            "root": root,
-        }
+        shared = self.model.shared_params(self.state)
+        return {**shared, **self.basis.block_arrays(mean, cov), "v_mean": mean}
 
     def values(self, n_draws: int, rng: np.random.Generator, times: Sequence[float]) -> np.ndarray:
         """Draw the whitened values at several times, jointly: (n_time, n_value, n_draws)."""
@@ -114,21 +113,25 @@ class Path:
         self, v: np.ndarray, rng: np.random.Generator, times: Sequence[float], n_feature: int
     ) -> list[SurfaceDraws]:
         """Draw rates at several times, jointly, with drawn :meth:`values`: those of each time."""
-        model, arrays, basis = self.model, self.arrays, self.basis
-        kernel, theta, w = model._kernel(arrays), arrays["theta"], arrays["w"]
+        model, arrays, basis, split = self.model, self.arrays, self.basis, self.split
         wanted, n_draws = np.asarray(times, dtype=np.float64), v.shape[2]
         self.moments_of_values(times)  # all at once
+        few = basis.few  # with the effect of one area: the others are alike
+        kernel, theta, w = basis.kernel, few["theta"], few["w"]
         features = kernel.features(theta, n_feature, rng)
         share = np.ones((features.n_feature, n_draws))
         group = grouped(features, share)
-        weights = self._feature_paths(
-            [each.n_feature for each in features.parts], wanted, rng, n_draws
-        )
-        k_ww = basis.k_ww
-        jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / k_ww.shape[0]))
+        sizes = [each.n_feature for each in features.parts]
+        weights = self._feature_paths(sizes, wanted, rng, n_draws)
         prior = self.model.state_space(self.state, wanted)
-        nugget = jitter_sd * prior.prior_draws(n_draws, rng)
-        of_values = kernel.inducing_features(features, w)
+        nugget = basis.jitter_sd * prior.prior_draws(n_draws, rng)
+        of_values, effects = kernel.inducing_features(features, w), None
+        if split.n_own:
+            effects = OwnEffects.of(features, basis.own_sd)
+            features = effects.others(features)
+            of_values = np.delete(of_values, split.first, 0)[:, effects.shared]
+            nothing = near(arrays, np.zeros(0, np.int64))
+            kernel, w = model._kernel(nothing), nothing["w"]
         mean, scale = float(arrays["mean"][0]), float(arrays["base_rate"][0])
         surface = Surface(kernel, theta, w, mean, model.link_name, scale)
         likelihood = model.resolved_likelihood
@@ -136,12 +139,19 @@ class Path:
         found = []
         for time, u_white, weight, noise in zip(wanted.tolist(), v, weights, nugget, strict=True):
             weight = weight * share
-            at_w = of_values @ weight + noise
-            off = u_white - solve_lower(basis.lower, at_w)
+            (u_shared, u_own), (noise, own_noise) = split.parts(u_white), split.parts(noise)
+            at_shared = weight if effects is None else weight[effects.shared]
+            off = u_shared - solve_lower(basis.lower, of_values @ at_shared + noise)
             coefficients = solve_lower(basis.lower, off, transposed=True)
-            functions = FunctionDraws(surface, features, weight, coefficients, group)
+            functions = FunctionDraws(surface, features, at_shared, coefficients, group)
+            if effects is not None:
+                table = effects.table(weight, u_own, own_noise)
+                functions = FunctionsByArea(**vars(functions), table=table, column=effects.column)
             params = self.params_at(time)
-            away = solve_lower(basis.lower, u_white - params["v_mean"][:, None], transposed=True)
+            away_shared, away_own = split.parts(u_white - params["v_mean"][:, None])
+            away = split.join(
+                solve_lower(basis.lower, away_shared, transposed=True), away_own / basis.own_sd
+            )
             condition = partial(_condition, model, params, away)
             found.append(SurfaceDraws(functions, params, likelihood, own, condition))
         return found
@@ -344,17 +354,7 @@ def _mixed(model: TemporalModel, shared: Arrays, own: Arrays) -> PathPosterior:
 def _condition(
     model: TemporalModel, params: Arrays, away: np.ndarray, bags: BagBlock, drawn: np.ndarray
 ) -> np.ndarray:
-    return observed_factors(model, exactly(params), away, bags, drawn)
-
-
-def _root(cov: np.ndarray) -> np.ndarray:
-    """Return the lower root of a covariance, however narrow."""
-    try:
-        return np.array(cholesky(cov))
-    except np.linalg.LinAlgError:
-        value, vector = np.linalg.eigh(cov)
-        half = np.linalg.qr((vector * np.sqrt(np.maximum(value, sparse_gp.ROUNDING))).T)[1].T
-        return np.asarray(half * np.where(np.diag(half) < 0, -1.0, 1.0))
+    return observed_near(model, exactly(params), away, bags, drawn)
 
 
 def _checked(time: float) -> float:

@@ -33,14 +33,27 @@ from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State, Stats, override
 from models.gp import sparse_gp
 from models.gp.priors import log_prior, log_prior_level, log_prior_noise, side_of
-from models.temporal.sites import LINEAR, ROOT, Basis, packed, root_of, symmetric, unpacked
-from models.temporal.state_space import Site, Smoothed, StateSpace
+from models.temporal.basis import Basis
+from models.temporal.sites import (
+    LEAST,
+    SITE,
+    Arrow,
+    Site,
+    Split,
+    beside,
+    carried,
+    packed,
+    signed_roots,
+    symmetric,
+    unpacked,
+)
+from models.temporal.state_space import PathPrior, Smoothed
 from models.temporal.temporal_model import TemporalModel
 
 #: From a state's parameters for each period, and whether slopes by the kernel's are wanted, the
 #: sums of the periods.
 Evaluate = Callable[[list[tuple[int, Arrays]], bool], list[Stats]]
-SMALL, UNSEEN = 1e-3, 1e-4  # share of a slope for a difference; precision that is not worth one
+SMALL = 1e-3  # share of a slope for a difference
 
 
 @dataclass(frozen=True)
@@ -53,10 +66,10 @@ class Visited:
         Nats.
     sums : list of Stats
         Of each visited period.
-    d_mean, d_cov : list of (n_value,), (n_value, n_value) float64
+    d_mean, d_cov : list of (n_value,) float64, list of Arrow
         Adjoints of ``m_t`` and ``S_t``, of each visited period.
-    root : list of (rank, n_value) float64
-        Of ``-2 dE/dS_t``, its positive part.
+    asked, wide : list of Site
+        Of ``-2 dE/dS_t``, its positive part and the rest of it, without linear parts.
     target : list of Site
         Of all periods: where a whole natural step goes.
     ahead : Smoothed
@@ -68,8 +81,9 @@ class Visited:
     bound: float
     sums: list[Stats]
     d_mean: list[np.ndarray]
-    d_cov: list[np.ndarray]
-    root: list[np.ndarray]
+    d_cov: list[Arrow]
+    asked: list[Site]
+    wide: list[Site]
     target: list[Site]
     ahead: Smoothed
     left: float
@@ -85,26 +99,26 @@ class TemporalProfile(Profile[Visited]):
     periods : sequence of int
         Periods whose blocks are visited. The sites of others are held: what their data say is the
         site, and the bound lacks a constant.
-    space : StateSpace, optional
+    space : PathPrior, optional
         Prior of the periods of the state, where others were before them; its hyperparameters then
         stay as they are.
     """
 
-    of_q = (LINEAR, ROOT)
+    of_q = SITE
 
     def __init__(
         self,
         model: TemporalModel,
         evaluate: Evaluate,
         periods: Sequence[int],
-        space: StateSpace | None = None,
+        space: PathPrior | None = None,
     ) -> None:
         self._space = space
         self._space_time, self._ask, self._periods = model, evaluate, list(periods)
         self.names = ("mean", "theta", "time", *model.resolved_likelihood.parameters)
         self._held: tuple[Arrays, Basis, Smoothed] | None = None
 
-    def _prior(self, state: State) -> StateSpace:
+    def _prior(self, state: State) -> PathPrior:
         return self._space or self._space_time.state_space(state)
 
     # -- other hyperparameters -------------------------------------------------------------------
@@ -112,10 +126,7 @@ class TemporalProfile(Profile[Visited]):
     @override
     def _carried(self, state: State, params: Arrays) -> Arrays:
         """Carry the sites to other hyperparameters, as functions of ``f(W)``."""
-        kernel = self._space_time._kernel(state.fixed)
-        old, new = (Basis.of(kernel, each) for each in (state.params, params))
-        up = float(params["mean"][0] - state.params["mean"][0])
-        return packed(carried(unpacked(state.params), old, new, up, self._ones(state)))
+        return packed(carried_to(self._space_time, state, params))
 
     def _ones(self, state: State) -> np.ndarray:
         return self._space_time.constant_values(state.fixed)
@@ -134,8 +145,8 @@ class TemporalProfile(Profile[Visited]):
     def smoothed(self, state: State) -> tuple[Basis, Smoothed]:
         """Return the basis and the posterior of a state; kept until another is asked for."""
         if self._held is None or self._held[0] is not state.params:
-            basis = Basis.of(self._space_time._kernel(state.fixed), state.params)
-            smoothed = self._prior(state).smooth(unpacked(state.params))
+            basis = Basis.of(self._space_time, state.fixed, state.params)
+            smoothed = self._prior(state).smooth(unpacked(state.params, basis.split))
             self._held = (state.params, basis, smoothed)
         return self._held[1], self._held[2]
 
@@ -143,52 +154,53 @@ class TemporalProfile(Profile[Visited]):
     def _found(self, state: State, *, slopes: bool) -> Visited:
         model = self._space_time
         basis, now = self.smoothed(state)
-        sites = unpacked(state.params)
+        split = basis.split
+        sites = unpacked(state.params, split)
         asked = [
             (t, {**model.shared_params(state), **basis.block_arrays(now.mean[t], now.cov[t])})
             for t in self._periods
         ]
         sums = self._ask(asked, slopes)
         bound, target = now.log_z + self._log_prior(state), list(sites)
-        d_means, d_covs, roots = [], [], []
+        d_means, d_covs, wanted, wides = [], [], [], []
         for t, own in zip(self._periods, sums, strict=True):
             bound += own.bound - sites[t].expected(now.mean[t], now.cov[t])
-            d_mean = basis.inverse @ own.sums["alpha"]
-            by_cov = own.sums.get("cov", 0.0) - own.sums["q"]
+            d_mean = basis.values(own.sums["alpha"])
+            by_cov = -1.0 * Arrow.named(own.sums, "q")
+            if "cov" in own.sums:
+                by_cov = by_cov + Arrow.named(own.sums, "cov")
             d_cov = basis.inside(by_cov)
-            if not (np.isfinite(d_mean).all() and np.isfinite(d_cov).all()):
+            if not (np.isfinite(d_mean).all() and np.isfinite(d_cov.shared).all()):
                 raise NumericalError(sparse_gp.NOT_FINITE)
-            root = root_of(-2.0 * d_cov)
-            target[t] = Site(d_mean + root.T @ (root @ now.mean[t]), root)
+            plus, wide = signed_roots(-2.0 * d_cov, split)
+            target[t] = replace(plus, linear=d_mean + plus.times(now.mean[t]))
             d_means.append(d_mean)
             d_covs.append(d_cov)
-            roots.append(root)
+            wanted.append(plus)
+            wides.append(wide)
         ahead = self._prior(state).smooth(target, slopes=slopes)
         left = 0.0
-        for t, d_mean, root in zip(self._periods, d_means, roots, strict=True):
-            off = d_mean - _pull(sites[t], now.mean[t])
+        for t, d_mean, plus in zip(self._periods, d_means, wanted, strict=True):
+            off = d_mean - sites[t].pull(now.mean[t])
             left += 0.5 * float(off @ (ahead.mean[t] - now.mean[t]))
             narrowed = now.cov[t] - ahead.cov[t]
-            for sign, each in ((0.25, root), (-0.25, sites[t].root)):
-                left += sign * float(((each @ narrowed) * each).sum())
-        return Visited(bound, sums, d_means, d_covs, roots, target, ahead, abs(left))
+            left += 0.25 * (plus.precision.dot(narrowed) - sites[t].precision.dot(narrowed))
+        return Visited(bound, sums, d_means, d_covs, wanted, wides, target, ahead, abs(left))
 
     @override
     def _stepped(self, state: State, found: Visited, rate: float, longest: float) -> State:
         """Take a share of the natural step; no value's mean moves by more than ``longest``."""
-        _, now = self.smoothed(state)
-        sites, target = unpacked(state.params), list(found.target)
+        basis, now = self.smoothed(state)
+        sites, target = unpacked(state.params, basis.split), list(found.target)
         pulls = []
-        for t, d_mean, root in zip(self._periods, found.d_mean, found.root, strict=True):
-            own = root
+        for t, d_mean, plus in zip(self._periods, found.d_mean, found.asked, strict=True):
+            own = plus
             if rate < 1.0:
-                both = np.concatenate(
-                    [np.sqrt(1.0 - rate) * sites[t].root, np.sqrt(rate) * root], axis=0
-                )
-                own = root_of(both.T @ both)
-            pull = _pull(sites[t], now.mean[t])
+                both = (1.0 - rate) * sites[t].precision + rate * plus.precision
+                own = signed_roots(both, basis.split)[0]
+            pull = sites[t].pull(now.mean[t])
             pulls.append((pull, rate * (d_mean - pull)))
-            target[t] = Site(own.T @ (own @ now.mean[t]) + pull + pulls[-1][1], own)
+            target[t] = replace(own, linear=own.times(now.mean[t]) + pull + pulls[-1][1])
         space = self._prior(state)
         ahead = found.ahead if rate == 1.0 else space.smooth(target)
         largest = float(np.abs(ahead.mean - now.mean).max(initial=0.0))
@@ -208,38 +220,34 @@ class TemporalProfile(Profile[Visited]):
 
     @override
     def _gradient(self, state: State, found: Visited) -> np.ndarray:
-        model, params = self._space_time, state.params
-        kernel = model._kernel(state.fixed)
+        model = self._space_time
         basis, now = self.smoothed(state)
         grad = model.log_prior(state)[1]
-        up = basis.inverse @ self._ones(state)
-        n_value = basis.lower.shape[0]
-        turn, by_q = np.zeros((2, n_value, n_value))
-        for t, own, d_mean, d_cov, root in zip(
-            self._periods, found.sums, found.d_mean, found.d_cov, found.root, strict=True
+        up = basis.values(self._ones(state))
+        turn = Turn(basis.split)
+        for t, own, d_mean, d_cov, plus in zip(
+            self._periods, found.sums, found.d_mean, found.d_cov, found.asked, strict=True
         ):
             for name in ("mean", "theta", *model.resolved_likelihood.parameters):
                 grad[name] = grad[name] + own.sums[name]
             m, s = now.mean[t], now.cov[t]
-            by_q += own.sums["q"]
             # L' times the adjoint of L: of alpha, Q and cov with the moments of v held; then of
             # these moments with those of f(W) held.
-            turn -= np.outer(m, d_mean) + 2.0 * s @ d_cov
-            turn += root.T @ (root @ s) - np.outer(d_mean, m)
+            turn.outer(-1.0, m, d_mean)
+            turn.product(-2.0, s, d_cov)
+            turn.product(1.0, plus.precision, s)
+            turn.outer(-1.0, d_mean, m)
+            turn.add(-2.0, basis.inside(Arrow.named(own.sums, "q")))
             grad["mean"] = grad["mean"] - float(up @ d_mean)
         for share, at in self._slopes_at(state, found):
             grad["time"] = grad["time"] + share * model.time_slopes(state, at)
-            for t, site in enumerate(found.target):
-                if t in self._periods:
-                    off = _pull(site, at.mean[t])
-                    turn += share * (
-                        np.outer(off, at.mean[t]) - site.root.T @ (site.root @ at.cov[t])
-                    )
-                    grad["mean"] = grad["mean"] + share * float(up @ off)
-        turn -= 2.0 * basis.inside(by_q)
-        by_k = sparse_gp.lower_backward(basis.inverse, turn)
-        by_theta = kernel.inducing_backward(params["theta"], params["w"], basis.cache, by_k)[0]
-        grad["theta"] = grad["theta"] + by_theta
+            for t in self._periods:
+                site = found.target[t]
+                off = site.pull(at.mean[t])
+                turn.outer(share, off, at.mean[t])
+                turn.product(-share, site.precision, at.cov[t])
+                grad["mean"] = grad["mean"] + share * float(up @ off)
+        grad["theta"] = grad["theta"] + basis.backward(turn.shared, turn.own)
         return self.pack(grad)
 
     def _slopes_at(self, state: State, found: Visited) -> list[tuple[float, Smoothed]]:
@@ -252,14 +260,13 @@ class TemporalProfile(Profile[Visited]):
         """
         _, now = self.smoothed(state)
         target, largest = list(found.target), 0.0
-        for t, d_cov in zip(self._periods, found.d_cov, strict=True):
-            wide = root_of(2.0 * d_cov)
-            largest = max(largest, float((wide**2).sum()))
-            site, share = target[t], SMALL * wide
-            linear = site.linear + share.T @ (wide @ now.mean[t])
-            root = np.concatenate([site.root, np.sqrt(SMALL) * wide], axis=0)
-            target[t] = Site(linear, root)
-        if largest < UNSEEN:
+        for t, wide in zip(self._periods, found.wide, strict=True):
+            precision = wide.precision
+            largest = max(largest, float(np.trace(precision.shared)) + float(precision.own.sum()))
+            site = target[t]
+            linear = site.linear + SMALL * wide.times(now.mean[t])
+            target[t] = replace(beside(site, SMALL, wide), linear=linear)
+        if largest < LEAST:
             return [(1.0, found.ahead)]
         away = self._prior(state).smooth(target, slopes=True)
         return [(1.0 + 1.0 / SMALL, found.ahead), (-1.0 / SMALL, away)]
@@ -277,33 +284,27 @@ class HeldSites:
 
     def __init__(self, model: TemporalModel, state: State) -> None:
         self._model, self._state = model, state
-        self._kernel = model._kernel(state.fixed)
-        self._sites = unpacked(state.params)
-        self._basis = Basis.of(self._kernel, state.params)
 
     def gradient(self, mean: float, theta: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Return the gradient by mean, ``theta`` and ``time``, the priors' included."""
         state, model = self._state, self._model
         params = {**state.params, "mean": np.array([mean]), "theta": theta, "time": time}
         away = replace(state, params=params)
-        basis = Basis.of(self._kernel, params)
-        ones = model.constant_values(state.fixed)
-        up = mean - float(state.params["mean"][0])
-        sites = carried(self._sites, self._basis, basis, up, ones)
+        basis = Basis.of(model, state.fixed, params)
+        sites = carried_to(model, state, params)
         found = model.state_space(away).smooth(sites, slopes=True)
         grad = model.log_prior(away)[1]
-        turn, by_mean = np.zeros_like(basis.lower), 0.0
-        raised = basis.inverse @ ones
+        turn, by_mean = Turn(basis.split), 0.0
+        raised = basis.values(model.constant_values(state.fixed))
         for site, m, s in zip(sites, found.mean, found.cov, strict=True):
-            off = _pull(site, m)
-            turn += np.outer(off, m) - site.root.T @ (site.root @ s)
+            off = site.pull(m)
+            turn.outer(1.0, off, m)
+            turn.product(-1.0, site.precision, s)
             by_mean += float(raised @ off)
-        by_k = sparse_gp.lower_backward(basis.inverse, turn)
-        by_theta = self._kernel.inducing_backward(theta, params["w"], basis.cache, by_k)[0]
         return np.concatenate(
             [
                 by_mean + grad["mean"],
-                by_theta + grad["theta"],
+                basis.backward(turn.shared, turn.own) + grad["theta"],
                 grad["time"] + model.time_slopes(away, found),
             ]
         )
@@ -324,25 +325,48 @@ class HeldSites:
         return symmetric(found)
 
 
-def carried(
-    sites: Sequence[Site], old: Basis, new: Basis, up: float, ones: np.ndarray
-) -> list[Site]:
-    """Return sites held as functions of ``f(W)`` in another basis, and under a mean higher by up.
+class Turn:
+    """``L'`` times the adjoint of ``L``: a sum of products over the values that belong together.
 
-    A higher mean leaves less to the values ``ones`` that carry a constant.
+    Attributes
+    ----------
+    shared : (n_shared, n_shared) float64
+    own : float
+        Of the effects of all areas together.
     """
-    turn = old.inverse @ new.lower
-    raised = up * (old.inverse @ ones)
-    found = []
-    for site in sites:
-        linear = site.linear - site.root.T @ (site.root @ raised)
-        found.append(Site(turn.T @ linear, site.root @ turn))
-    return found
+
+    def __init__(self, split: Split) -> None:
+        self._split, n = split, split.shared.size
+        self.shared, self.own = np.zeros((n, n)), 0.0
+
+    def outer(self, factor: float, left: np.ndarray, right: np.ndarray) -> None:
+        """Add ``factor left right'`` of values."""
+        (a, own_a), (b, own_b) = self._split.parts(left), self._split.parts(right)
+        self.shared += factor * np.outer(a, b)
+        self.own += factor * float(own_a @ own_b)
+
+    def product(self, factor: float, left: Arrow, right: Arrow) -> None:
+        """Add a product of matrices."""
+        shared, own = left.product(right)
+        self.shared += factor * shared
+        self.own += factor * own
+
+    def add(self, factor: float, a: Arrow) -> None:
+        """Add a matrix."""
+        self.shared += factor * a.shared
+        self.own += factor * float(a.own.sum())
 
 
-def _pull(site: Site, mean: np.ndarray) -> np.ndarray:
-    """Return ``lambda - Lambda m``: the slope of the logarithm of the site."""
-    return np.asarray(site.linear - site.root.T @ (site.root @ mean))
+def carried_to(model: TemporalModel, state: State, params: Arrays) -> list[Site]:
+    """Return the sites of a state held as functions of ``f(W)`` under other parameters.
+
+    A higher mean leaves less to the values that carry a constant.
+    """
+    old, new = (Basis.of(model, state.fixed, each) for each in (state.params, params))
+    up = float(params["mean"][0] - state.params["mean"][0])
+    raised = up * old.values(model.constant_values(state.fixed))
+    sites = unpacked(state.params, old.split)
+    return carried(sites, old.inverse @ new.lower, new.own_sd / old.own_sd, raised)
 
 
 def own_prior(model: TemporalModel, state: State) -> tuple[float, Arrays]:

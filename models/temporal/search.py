@@ -20,6 +20,7 @@ from models.core.block import BagBlock
 from models.core.protocol import Arrays, BagSums, State, Stats, override
 from models.temporal.profile import HeldSites, TemporalProfile
 from models.temporal.series_evidence import SeriesEvidence, find_series_places
+from models.temporal.sites import filled
 from models.temporal.temporal_model import TemporalModel
 from models.training.few_pixels import ALL_PIXELS
 
@@ -152,11 +153,6 @@ class TemporalMembers(Members):
             return np.concatenate([made, own])
         most = max(made.shape[2], own.shape[2])  # roots of sites, of other ranks
         return np.concatenate([filled(each, most) for each in (made, own)])
-
-
-def filled(roots: np.ndarray, most: int) -> np.ndarray:
-    """Fill up roots (n, n_period, rank, n_value) by zeros to a rank."""
-    return np.pad(roots, [(0, 0), (0, 0), (0, most - roots.shape[2]), (0, 0)])
 
 
 class TemporalRefinement(Refinement):

@@ -34,16 +34,16 @@ from models.gp.scaling import named_kernel, scaled_inputs
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS
-from models.temporal.markov import Constant
+from models.temporal.marginal import path_prior
+from models.temporal.near import near_inputs, stats_near
 from models.temporal.periods import Period, PeriodSource, PeriodSummary
 from models.temporal.placing import Points, climb_pixels, constant_values, place_terms
 from models.temporal.posterior import PathPosterior, PeriodDraws, path_posterior
 from models.temporal.profile import own_prior
 from models.temporal.search import TemporalRefinement
-from models.temporal.sites import packed
-from models.temporal.state_space import Group, Site, Smoothed, StateSpace
+from models.temporal.sites import Site, Split, packed
+from models.temporal.state_space import Group, PathPrior, Smoothed, groups_by_time
 from models.temporal.time_text import (
-    STILL,
     SpaceTimeText,
     auto_text,
     check_space_time,
@@ -172,17 +172,17 @@ class SpaceTime(VBAgg):
             found += [number] * len(list(split_terms(self._parsed(term, fixed, n_area=1))))
         return np.array(found)
 
-    def state_space(self, state: State, times: np.ndarray | None = None) -> StateSpace:
+    def state_space(self, state: State, times: np.ndarray | None = None) -> PathPrior:
         """Return the prior over the periods of a fit, or over other times."""
-        fixed, text = state.fixed, self.text(state.fixed)
+        fixed, groups = state.fixed, self.groups(state)
+        split, times = Split.of(fixed), fixed["times"] if times is None else times
+        return path_prior(groups, times, split)
+
+    def groups(self, state: State) -> list[Group]:
+        """Return the inducing values of a state by their kernel in time."""
+        text = self.text(state.fixed)
         theta = text.split(state.params["time"])
-        of = fixed["value_time"]
-        groups = []
-        if (of == STILL).any():
-            groups.append(Group(Constant(), np.zeros(0), np.flatnonzero(of == STILL)))
-        for number, (kernel, own) in enumerate(zip(text.times, theta, strict=True)):
-            groups.append(Group(kernel, own, np.flatnonzero(of == number)))
-        return StateSpace(groups, fixed["times"] if times is None else times)
+        return groups_by_time(state.fixed["value_time"], text.times, theta)
 
     def time_slopes(self, state: State, found: Smoothed) -> np.ndarray:
         """Return the slopes of ``log Z`` by ``time``: (n_time,)."""
@@ -247,10 +247,10 @@ class SpaceTime(VBAgg):
         whole = self._whole(fixed)
         w, terms = place_terms(whole, times, text.times, sample, z, points, rng)
         fixed |= terms
-        n_value, n_period = int(fixed["term_values"].sum()), sample.times.size
-        narrow = Site(np.zeros(n_value), np.eye(n_value) / NARROW_ROOT)
+        split, n_period = Split.of(fixed), sample.times.size
+        narrow = Site.narrow(split, NARROW_ROOT, np.zeros(split.n_value))
         with_data = set(sample.block_period.tolist())
-        sites = [narrow if t in with_data else Site.none(n_value) for t in range(n_period)]
+        sites = [narrow if t in with_data else Site.none(split) for t in range(n_period)]
         step = float(fixed["step"][0])
         params = {
             "mean": np.array([self.resolved_link.start(level)]),
@@ -275,7 +275,11 @@ class SpaceTime(VBAgg):
 
     @override
     def block_stats(self, params: Arrays, block: BagBlock, local: Any) -> tuple[Stats, Any]:
-        return super().block_stats(params, self.with_area(params, block), local)
+        return stats_near(super().block_stats, params, self.with_area(params, block), local)
+
+    @override
+    def near(self, params: Arrays, z: np.ndarray) -> Arrays:
+        return near_inputs(params, z)
 
     def with_area(self, params: Arrays, block: BagBlock) -> BagBlock:
         """Return a block whose inputs hold the number of the area, where the kernel has them."""
@@ -482,11 +486,6 @@ class SpaceTime(VBAgg):
             own = np.repeat(bags.bag if area is None else area, np.diff(bags.offsets))
             given = replace(given, x=self.inputs(given.x, own))
         return super().predict_bags(given, draws=draws.at(period), observed=observed)
-
-    @property
-    @override
-    def convergence_(self) -> dict[str, float]:
-        return super().convergence_
 
     @override
     def named_hyperparameters(self) -> dict[str, float]:

@@ -24,13 +24,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from models.backend.arrays import cholesky
 from models.core.errors import NumericalError
-from models.temporal.markov import MarkovKernel
+from models.temporal.markov import Constant, MarkovKernel
+from models.temporal.sites import Arrow, Site, Split
 
 
 @dataclass(frozen=True)
@@ -51,45 +53,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Site:
-    """What the data of one period say of ``v_t``.
-
-    Attributes
-    ----------
-    linear : (n_value,) float64
-        ``lambda``.
-    root : (rank, n_value) float64
-        ``B``.
-    """
-
-    linear: np.ndarray
-    root: np.ndarray
-
-    @classmethod
-    def none(cls, n_value: int) -> Site:
-        """Return that of a period without data."""
-        return cls(np.zeros(n_value), np.zeros((0, n_value)))
-
-    @property
-    def precision(self) -> np.ndarray:
-        """``B'B``: (n_value, n_value)."""
-        return self.root.T @ self.root
-
-    def expected(self, mean: np.ndarray, cov: np.ndarray) -> float:
-        """Return the expected logarithm of the site under ``N(mean, cov)``, nats."""
-        turned = self.root @ mean
-        square = float(turned @ turned) + float(((self.root @ cov) * self.root).sum())
-        return float(self.linear @ mean) - 0.5 * square
-
-
-@dataclass(frozen=True)
 class Smoothed:
     """The posterior of ``v_t`` given all sites.
 
     Attributes
     ----------
     mean : (n_period, n_value) float64
-    cov : (n_period, n_value, n_value) float64
+    cov : list of Arrow
+        Of each period: without what stands between the effects of two areas.
     log_z : float
         ``log E_prior prod_t site_t``, nats.
     by_time : list of (n_theta,) float64
@@ -97,9 +68,29 @@ class Smoothed:
     """
 
     mean: np.ndarray
-    cov: np.ndarray
+    cov: list[Arrow]
     log_z: float
     by_time: list[np.ndarray]
+
+
+class PathPrior(Protocol):
+    """The prior of ``v_1 ... v_T``, and what it makes of sites."""
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times of the periods: (n_period,), ascending."""
+
+    def smooth(self, sites: Sequence[Site], *, slopes: bool = False) -> Smoothed:
+        """Return the posterior of all ``v_t``, slopes by the kernels' parameters where wanted."""
+
+    def after(self, sites: Sequence[Site]) -> PathPrior:
+        """Return the prior of the periods after those of ``sites``, which are known."""
+
+    def draws(self, sites: Sequence[Site], n_draws: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw ``v_1 ... v_T`` jointly from the posterior: (n_period, n_value, n_draws)."""
+
+    def prior_draws(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw paths of ``v`` from the prior: (n_period, n_value, n_draws)."""
 
 
 @dataclass
@@ -125,6 +116,8 @@ class StateSpace:
         Ascending.
     start : ((n_state,), (n_state, n_state)) float64, optional
         Mean and covariance of the first state; stationary where not given.
+    split : Split, optional
+        Of what is asked for; all values are shared where not given.
     """
 
     def __init__(
@@ -132,32 +125,35 @@ class StateSpace:
         groups: Sequence[Group],
         times: np.ndarray,
         start: tuple[np.ndarray, np.ndarray] | None = None,
+        split: Split | None = None,
     ) -> None:
-        self.groups, self.times = tuple(groups), np.asarray(times, dtype=np.float64)
+        self.groups, self._times = tuple(groups), np.asarray(times, dtype=np.float64)
         sizes = [group.values.size * group.kernel.n_state for group in groups]
         ends = np.cumsum([0, *sizes])
         self._rows = [slice(i, j) for i, j in pairwise(ends.tolist())]
         self.n_state = int(ends[-1])
         self.n_value = sum(group.values.size for group in groups)
+        self.split = split or Split(self.n_value)
         self._h = [group.kernel.observation_model() for group in groups]
         self._p = [group.kernel.stationary_covariance(group.theta) for group in groups]
         self._steps, self._start = np.diff(self.times), start
         self._made: dict[float, list[np.ndarray]] = {}
-
-    def at(self, times: np.ndarray) -> StateSpace:
-        """Return the same prior at other times."""
-        return StateSpace(self.groups, times)
 
     def after(self, sites: Sequence[Site]) -> StateSpace:
         """Return the prior of the periods after those of ``sites``, which are known."""
         n = len(sites)
         if not n:
             return self
-        kept, _ = StateSpace(self.groups, self.times[:n], self._start)._filtered(sites)
+        kept, _ = StateSpace(self.groups, self.times[:n], self._start)._filtered(_roots(sites))
         step = float(self._steps[n - 1])
         mean = self._moved(kept[-1].mean[:, None], step)[:, 0]
         start = (mean, self._predicted(kept[-1].cov, step))
-        return StateSpace(self.groups, self.times[n:], start)
+        return StateSpace(self.groups, self.times[n:], start, self.split)
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times of the periods: (n_period,)."""
+        return self._times
 
     # -- products with A and H, which hold blocks of multiples of the identity -------------------
 
@@ -217,7 +213,7 @@ class StateSpace:
 
     # -- filter and smoother ---------------------------------------------------------------------
 
-    def _filtered(self, sites: Sequence[Site]) -> tuple[list[_Kept], float]:
+    def _filtered(self, sites: Sequence[Rooted]) -> tuple[list[_Kept], float]:
         """Return the filter's steps, and ``log Z``."""
         mean, cov = self._start or (np.zeros(self.n_state), self.stationary)
         log_z, kept = 0.0, []
@@ -259,10 +255,10 @@ class StateSpace:
         slopes : bool
             Whether those by the kernels' parameters are wanted.
         """
-        kept, log_z = self._filtered(sites)
+        kept, log_z = self._filtered(_roots(sites))
         n_period = len(kept)
         mean = np.empty((n_period, self.n_value))
-        cov = np.empty((n_period, self.n_value, self.n_value))
+        cov: list[Arrow] = []
         mu, curve = np.zeros(self.n_state), np.zeros((self.n_state, self.n_state))
         by_a: list[dict[int, np.ndarray]] = [{} for _ in range(n_period)]
         by_p = [np.zeros_like(p) for p in self._p]
@@ -271,7 +267,7 @@ class StateSpace:
             across = np.ascontiguousarray(self.observed(at.cov).T)  # P H' after the update
             mean[t] = self.observed((at.mean + at.cov @ mu)[:, None])[:, 0]
             own = self.observed(across) - across.T @ (curve @ across)
-            cov[t] = 0.5 * (own + own.T)
+            cov.append(Arrow.of(0.5 * (own + own.T), self.split))
             mu, curve = self._back(at, mu, curve)
             if slopes:
                 step = float(self._steps[t - 1]) if t else None
@@ -282,7 +278,7 @@ class StateSpace:
                 half = self._moved(curve, step, transposed=True)
                 curve = self._moved(np.ascontiguousarray(half.T), step, transposed=True)
         by_time = self._by_theta(by_a, by_p) if slopes else []
-        return Smoothed(mean, cov, log_z, by_time)
+        return Smoothed(mean, cov[::-1], log_z, by_time)
 
     def _back(self, at: _Kept, mu: np.ndarray, curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Take the slopes by the updated moments back to those by the predicted ones."""
@@ -310,7 +306,7 @@ class StateSpace:
                 continue
             n = group.values.size
             g_rows = 0.5 * (np.outer(mu[rows], mu) - curve[rows])  # by the predicted covariance
-            own = _traced(g_rows[:, rows], n)
+            own = traced(g_rows[:, rows], n)
             if before is None or step is None:
                 by_p[number] += own
                 continue
@@ -344,25 +340,18 @@ class StateSpace:
 
     def prior_draws(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:
         """Draw paths of ``v`` from the prior: (n_period, n_value, n_draws)."""
-        paths = [
-            draw_paths(group.kernel, group.theta, self.times, (group.values.size, n_draws), rng)
-            for group in self.groups
-        ]
-        out = np.empty((self.times.size, self.n_value, n_draws))
-        for group, path in zip(self.groups, paths, strict=True):
-            out[:, group.values] = path
-        return out
+        return prior_paths(self.groups, self.times, n_draws, rng)
 
     def draws(self, sites: Sequence[Site], n_draws: int, rng: np.random.Generator) -> np.ndarray:
         """Draw ``v_1 ... v_T`` jointly from the posterior: (n_period, n_value, n_draws)."""
         drawn = self.prior_draws(n_draws, rng)
-        linear = []
-        for site, v in zip(sites, drawn, strict=True):
+        rooted, linear = _roots(sites), []
+        for site, v in zip(rooted, drawn, strict=True):
             noise = rng.standard_normal((site.root.shape[0], n_draws))
             linear.append(site.linear[:, None] - site.root.T @ (site.root @ v + noise))
-        return drawn + self.means(sites, linear)
+        return drawn + self._means(rooted, linear)
 
-    def means(self, sites: Sequence[Site], linear: Sequence[np.ndarray]) -> np.ndarray:
+    def _means(self, sites: Sequence[Rooted], linear: Sequence[np.ndarray]) -> np.ndarray:
         """Return the smoothed means under other linear parts, columns of (n_value, n) a period."""
         kept, _ = self._filtered(sites)
         n = linear[0].shape[1]
@@ -388,6 +377,39 @@ class StateSpace:
         return out
 
 
+@dataclass(frozen=True)
+class Rooted:
+    """A site as the filter reads it.
+
+    Attributes
+    ----------
+    linear : (n_value,) float64
+    root : (rank, n_value) float64
+        Of the precision over all values.
+    """
+
+    linear: np.ndarray
+    root: np.ndarray
+
+
+def _roots(sites: Sequence[Site]) -> list[Rooted]:
+    return [Rooted(site.linear, site.whole_root()) for site in sites]
+
+
+def prior_paths(
+    groups: Sequence[Group], times: np.ndarray, n_draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw paths of ``v`` from the prior: (n_period, n_value, n_draws)."""
+    paths = [
+        draw_paths(group.kernel, group.theta, times, (group.values.size, n_draws), rng)
+        for group in groups
+    ]
+    out = np.empty((times.size, sum(group.values.size for group in groups), n_draws))
+    for group, path in zip(groups, paths, strict=True):
+        out[:, group.values] = path
+    return out
+
+
 def draw_paths(
     kernel: MarkovKernel,
     theta: np.ndarray,
@@ -409,6 +431,25 @@ def draw_paths(
         state = a @ state + noise @ rng.standard_normal((h.size, size))
         out[t] = (h @ state).reshape(shape)
     return out
+
+
+def groups_by_time(
+    of: np.ndarray, kernels: Sequence[MarkovKernel], theta: Sequence[np.ndarray]
+) -> list[Group]:
+    """Return inducing values by their kernel in time.
+
+    Parameters
+    ----------
+    of : (n_value,) int64
+        Number of each value's kernel; below 0 where it holds still.
+    kernels, theta : sequence
+    """
+    groups = []
+    if (of < 0).any():
+        groups.append(Group(Constant(), np.zeros(0), np.flatnonzero(of < 0)))
+    for number, (kernel, own) in enumerate(zip(kernels, theta, strict=True)):
+        groups.append(Group(kernel, own, np.flatnonzero(of == number)))
+    return groups
 
 
 def with_theta(groups: Sequence[Group], theta: Sequence[np.ndarray]) -> list[Group]:
@@ -436,7 +477,7 @@ def _add_block(a: np.ndarray, rows: slice, small: np.ndarray, n: int) -> None:
             a[rows.start + i * n + at, rows.start + j * n + at] += small[i, j]
 
 
-def _traced(block: np.ndarray, n: int) -> np.ndarray:
+def traced(block: np.ndarray, n: int) -> np.ndarray:
     """Return the traces of the n x n blocks of a (d n, d n) matrix: (d, d)."""
     d = block.shape[0] // n
     return np.asarray(np.einsum("imjm->ij", block.reshape(d, n, d, n)))

@@ -9,7 +9,7 @@ import numpy as np
 from models.aggregate.surface_model import SurfaceModel
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, State, Stats
-from models.temporal.state_space import Smoothed, StateSpace
+from models.temporal.state_space import PathPrior, Smoothed
 from models.temporal.time_text import SpaceTimeText
 
 
@@ -32,7 +32,7 @@ class TemporalModel(SurfaceModel, Protocol):
     def split_times(self, fixed: Arrays) -> np.ndarray:
         """Return the number of the time of each of the kernel's split terms."""
 
-    def state_space(self, state: State, times: np.ndarray | None = None) -> StateSpace:
+    def state_space(self, state: State, times: np.ndarray | None = None) -> PathPrior:
         """Return the prior over the periods of a fit, or over other times."""
 
     def time_slopes(self, state: State, found: Smoothed) -> np.ndarray:

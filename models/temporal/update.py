@@ -20,10 +20,9 @@ from models.aggregate.vbagg import NARROW_ROOT
 from models.core.errors import BagsError
 from models.core.protocol import Arrays, Model, State, Stats
 from models.temporal.periods import Period, PeriodSource
-from models.temporal.profile import Evaluate, TemporalProfile, carried
-from models.temporal.search import filled
-from models.temporal.sites import LINEAR, ROOT, Basis, packed, unpacked
-from models.temporal.state_space import Site, StateSpace
+from models.temporal.profile import Evaluate, TemporalProfile, carried_to
+from models.temporal.sites import ROOT, SITE, Site, Split, filled, packed, together, unpacked
+from models.temporal.state_space import PathPrior
 from models.temporal.temporal_model import TemporalModel
 from models.training.executor import Executor
 
@@ -93,10 +92,13 @@ def updated(
     if not periods:
         msg = "the periods hold no bag; give the responses of one at least"
         raise BagsError(msg)
+    if any(period.bags is not None and period.bags.area is not None for period in periods):
+        state = together(state)
     visited = [int(np.searchsorted(times, period.time)) for period in periods]
     first = min(visited)  # what was before enters by the filter alone
     source = PeriodSource(periods, n_area, numbers=visited)
     fixed = {**state.fixed, "times": times}
+    split = Split.of(state.fixed)
     found: list[State] = []
     evidence, passes = [], 0
     threads, fitted = n_thread or os.cpu_count() or 1, cast(Model, model)
@@ -111,22 +113,26 @@ def updated(
             )
             start = replace(own, params={**own.params, **packed(sites[first:])})
             at = profile.at(start, tolerance, slopes=False)
-            none = Site.none(sites[0].linear.size)
+            none = Site.none(split)
             without = [none if t in visited else site for t, site in enumerate(sites)][first:]
             evidence.append(at.value - space.smooth(without).log_z - model.log_prior(own)[0])
             passes += at.passes
-            after = packed([*sites[:first], *unpacked(at.state.params)])
+            after = packed([*sites[:first], *unpacked(at.state.params, split)])
             found.append(replace(own, params={**own.params, **after}))
     model.forget_kernels()
     mode, *parts = found
     members: Arrays = {}
     if parts:
         rank = max(part.params[ROOT].shape[1] for part in parts)
-        names = [name for name in state.members if name not in (WEIGHT, LINEAR, ROOT)]
+        names = [name for name in state.members if name not in (WEIGHT, *SITE)]
         weight = state.members[WEIGHT] * np.exp(np.array(evidence[1:]) - max(evidence[1:]))
         members = {
             **{name: state.members[name] for name in names},
-            LINEAR: np.stack([part.params[LINEAR] for part in parts]),
+            **{
+                name: np.stack([part.params[name] for part in parts])
+                for name in SITE
+                if name != ROOT and name in mode.params
+            },
             ROOT: np.concatenate([filled(part.params[ROOT][None], rank) for part in parts]),
             WEIGHT: weight / weight.sum(),
         }
@@ -148,15 +154,15 @@ def _asking(executor: Executor, source: PeriodSource, first: int) -> Evaluate:
 
 def _placed(state: State, times: np.ndarray, visited: list[int]) -> tuple[list[Site], list[int]]:
     """Return the sites of all periods, and the periods that have none yet."""
-    n_value = state.params[LINEAR].shape[1]
-    known = dict(zip(state.fixed["times"].tolist(), unpacked(state.params), strict=True))
-    sites = [known.get(time, Site.none(n_value)) for time in times.tolist()]
-    return sites, [t for t in visited if not sites[t].root.size]
+    split = Split.of(state.fixed)
+    known = dict(zip(state.fixed["times"].tolist(), unpacked(state.params, split), strict=True))
+    sites = [known.get(time, Site.none(split)) for time in times.tolist()]
+    return sites, [t for t in visited if sites[t].empty]
 
 
 def _expected(
     model: TemporalModel,
-    space: StateSpace,
+    space: PathPrior,
     state: State,
     sites: list[Site],
     fresh: list[int],
@@ -169,20 +175,13 @@ def _expected(
     """
     sites = list(sites)
     if fresh and found:
-        mode = found[0].params
-        kernel = model._kernel(state.fixed)
-        old, new = Basis.of(kernel, mode), Basis.of(kernel, state.params)
-        up, ones = (
-            float((state.params["mean"] - mode["mean"])[0]),
-            model.constant_values(state.fixed),
-        )
-        at_mode = carried(unpacked(mode), old, new, up, ones)
+        at_mode = carried_to(model, replace(state, params=found[0].params), state.params)
         for t in fresh:
             sites[t - first] = at_mode[t]
     elif fresh:
         ahead = space.smooth(sites)
         for t in fresh:
-            root = np.eye(sites[0].linear.size) / NARROW_ROOT
-            mean = ahead.mean[t - first]
-            sites[t - first] = Site(root.T @ (root @ mean), root)
+            sites[t - first] = Site.narrow(
+                Split.of(state.fixed), NARROW_ROOT, ahead.mean[t - first]
+            )
     return sites

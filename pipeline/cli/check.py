@@ -140,7 +140,12 @@ def check(
             output.print(said)
         if problems:
             raise typer.Exit(status_of(InputError(problems)))
-        output.print(f"\nNext: disagg run {config}")
+        fitted = (
+            parsed is not None
+            and parsed.series is not None
+            and (Path(parsed.output.dir) / "work" / "model").exists()
+        )
+        output.print(f"\nNext: disagg {'update' if fitted else 'run'} {config}")
 
 
 def _fixed(

@@ -34,7 +34,7 @@ def compare(
 
     \b
     By pixel:  difference_mean.tif, ratio.tif, change_probability.tif
-    By area:   change.csv, change.gpkg
+    By area:   change.csv, change.gpkg; of all periods: change_periods.csv
     In total, and what differed between the runs:  compare.json
 
     \b

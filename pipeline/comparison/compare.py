@@ -30,6 +30,7 @@ from pipeline.comparison.outputs import (
     write_areas_change,
     write_change_styles,
 )
+from pipeline.comparison.periods import write_periods_change
 from pipeline.comparison.pixels import check_overlap, compare_pixels
 from pipeline.comparison.report import change_report, described_table, moments
 from pipeline.comparison.sides import Side
@@ -137,6 +138,7 @@ def compare_sides(
         }
         total = change.total
         report = change_report(a, b, method, pixels, table, total, noise, sure, notes, unit)
+        report["periods"] = write_periods_change(a, b, staging)
         write_json(staging / REPORT, report)
         _move(staging, out)
     return report

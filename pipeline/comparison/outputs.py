@@ -13,6 +13,7 @@ from geo.writers.colours import Scale, ramp_colours
 from geo.writers.geopackage import LayerDescription, describe_layer, graduated_style
 from geo.writers.styles import write_style
 from geo.writers.write_errors import explained_write_errors
+from pipeline.comparison.periods import PERIODS_CHANGE
 from pipeline.comparison.pixels import DIFFERENCE, PROBABILITY, RATIO
 from pipeline.comparison.sides import Side
 from pipeline.products.csv_table import write_csv
@@ -21,7 +22,7 @@ from pipeline.products.products import AREAS_LAYER
 CSV, PACKAGE, LAYER, REPORT = "change.csv", "change.gpkg", "change", "compare.json"
 STYLES = tuple(name.replace(".tif", ".qml") for name in (DIFFERENCE, RATIO, PROBABILITY))
 #: Every file that a comparison may write.
-FILES = (DIFFERENCE, RATIO, PROBABILITY, *STYLES, CSV, PACKAGE, REPORT)
+FILES = (DIFFERENCE, RATIO, PROBABILITY, *STYLES, CSV, PACKAGE, PERIODS_CHANGE, REPORT)
 
 _RAMP = "change"
 #: Breaks of ratios: a halving is as far from 1 as a doubling.

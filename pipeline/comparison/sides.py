@@ -146,7 +146,7 @@ def open_side(directory: Path, label: str | None = None) -> Side:
     side = Side(label, directory, config, run)
     about = directory / ABOUT
     # Layers that move, and effects of areas, are not where draws of one period look for them.
-    moments = "maps of several periods are compared by their means and standard deviations"
+    moments = "a map of several periods is not drawn"
     if about.is_file():
         kept = json.loads(about.read_text(encoding="utf-8"))
         model = directory / KEPT_MODEL

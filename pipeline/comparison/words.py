@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.comparison.differences import in_words
+from pipeline.comparison.periods import periods_line
 
 N_NAMED = 3  # areas that the headline names
 
@@ -45,6 +46,8 @@ def lines(report: dict[str, Any]) -> list[str]:
         f"fell; mean difference {pixels['mean_difference']:.4g}, mean absolute "
         f"{pixels['mean_absolute_difference']:.4g} ({unit})",
     ]
+    if report.get("periods"):
+        found.append(periods_line(report["periods"]))
     for word, key in (("Rose most", "largest_rises"), ("Fell most", "largest_falls")):
         shown = [
             f"{each['id']} {each['difference']:+.3g} (probability {each['probability']:.2f})"

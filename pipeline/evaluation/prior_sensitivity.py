@@ -12,7 +12,7 @@ doubling of the power, in posterior standard deviations; from 0.3 on it is calle
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ class Figure:
 
 
 def prior_sensitivity(
-    model: Any, posterior: Posterior, ids: list[str], rate_per: float
+    model: Any, posterior: Posterior, ids: list[str], rate_per: float, inputs: Sequence[str]
 ) -> dict[str, Any]:
     """Re-weigh the draws of the hyperparameters by stronger and weaker priors.
 
@@ -82,6 +82,8 @@ def prior_sensitivity(
         Id of each area, in the order of ``posterior``.
     rate_per : float
         People in the denominator of rates.
+    inputs : sequence of str
+        Name of each column of the model's inputs.
 
     Returns
     -------
@@ -93,7 +95,7 @@ def prior_sensitivity(
     reason = _absent(model)
     if reason is not None:
         return {"absent": reason}
-    figures = list(_figures(model, posterior, ids, rate_per))
+    figures = list(_figures(model, posterior, ids, rate_per, inputs))
     found: dict[str, Any] = {
         "powers": list(POWERS),
         "figures": {
@@ -188,7 +190,9 @@ def _absent(model: Any) -> str | None:
     return None
 
 
-def _figures(model: Any, posterior: Posterior, ids: list[str], rate_per: float) -> Iterator[Figure]:
+def _figures(
+    model: Any, posterior: Posterior, ids: list[str], rate_per: float, inputs: Sequence[str]
+) -> Iterator[Figure]:
     areas, weight = posterior.areas, _weight(model)
     member = posterior.member
     even = np.full(posterior.n_draws, 1.0 / posterior.n_draws)
@@ -208,4 +212,4 @@ def _figures(model: Any, posterior: Posterior, ids: list[str], rate_per: float) 
     for same in zip(*(part.coefficients() for part in parts), strict=True):
         within = float(weight @ np.array([slope.sd**2 for slope in same]) / weight.sum())
         value = np.array([slope.mean for slope in same])
-        yield Figure(f"slope[{same[0].column}]", value, weight, one, within)
+        yield Figure(f"slope[{inputs[same[0].column]}]", value, weight, one, within)

@@ -37,6 +37,7 @@ from pipeline.storage.files import write_text
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import read_balance
 from pipeline.store.thinning import thinned_store
+from pipeline.training.effects import input_names
 from pipeline.training.modes import told_modes
 from pipeline.training.series import open_map
 
@@ -167,6 +168,10 @@ def trust(
     if support is not None:
         found["support"] = support
     found["prior_sensitivity"] = prior_sensitivity(
-        model, posterior, list(store.ids), config.output.rate_per
+        model,
+        posterior,
+        list(store.ids),
+        config.output.rate_per,
+        input_names(model, store.covariates),
     )
     return found

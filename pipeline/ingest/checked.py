@@ -20,6 +20,7 @@ from pipeline.ingest.examine import Examined, examine
 from pipeline.ingest.inputs import Inputs, describe_inputs
 from pipeline.ingest.period_files import period_problems
 from pipeline.ingest.points import describe_points
+from pipeline.ingest.zone_months import ZoneTotals
 from pipeline.storage.location import Place
 from pipeline.store.aligned_grid import GridSummary
 
@@ -96,6 +97,8 @@ def checked(
                 found = describe_inputs(config, inputs)
                 points = getattr(bags, "points", None)
                 found |= {} if points is None else describe_points(config, points)
+                if config.series is not None and config.points and inputs.areas is not None:
+                    found |= ZoneTotals(local, inputs.areas, []).told()
         except InputError as error:
             problems = list(error.problems)
     return Checked(problems, examined[0] if examined else None, found, ids)

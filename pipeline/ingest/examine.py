@@ -24,6 +24,7 @@ from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.odd_counts import fractions, odd_counts
+from pipeline.ingest.point_suspicions import point_suspicions
 from pipeline.ingest.profile import (
     CountProfile,
     GridExposure,
@@ -157,6 +158,8 @@ def examine(
         more += count_suspicions(config, known.set_axis(titles), people, counts)
         if people is not None and inputs.tested is not None and areas is not None:
             more += tested_suspicions(config, areas, inputs.tested, people)
+        if people is not None and areas is not None and config.points:
+            more += point_suspicions(config, areas, people)
         if areas is not None:
             if not any(each.code == "shares" for each in more):
                 more += fractions(config, areas, known)

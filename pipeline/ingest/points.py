@@ -22,7 +22,7 @@ from pipeline.config.schema import Config, work_dir
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.ingest.selection import Bags
-from pipeline.ingest.zones import ALL_COUNTED, LACKING, rest_of_zones
+from pipeline.ingest.zones import ALL_COUNTED, LACKING, Taken, rest_of_zones
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import NewBags, write_bags
 from pipeline.store.bag_writer import PixelRows
@@ -71,8 +71,9 @@ def place_points(
     usable = np.unique(bags.pixel)
     kept, sizes, pixels, fractions = [], [], [], []
     left: dict[str, dict[str, int]] = {}
-    for number, (spec, table) in enumerate(zip(config.point_sources, tables, strict=True), start=1):
-        table, found, left[spec.name] = _places(spec, table, inputs, bags, problems)
+    placed = _all_places(config, tables, inputs, bags, problems)
+    for number, (spec, own) in enumerate(zip(config.point_sources, placed, strict=True), start=1):
+        table, found, left[spec.name] = own
         inside = np.isin(found.pixel, usable)
         bag = np.repeat(np.arange(len(table)), np.diff(found.offsets))[inside]
         size = np.bincount(bag, minlength=len(table))
@@ -96,8 +97,29 @@ def place_points(
     )
 
 
+def _all_places(
+    config: Config, tables: list[pd.DataFrame], inputs: Inputs, bags: Bags, problems: list[Problem]
+) -> list[tuple[pd.DataFrame, Candidates, dict[str, int]]]:
+    """Return :func:`_places` of each source: of small zones first, which larger ones take off."""
+    assert inputs.areas is not None
+    areas, found, taken = inputs.areas, {}, dict[str, Taken]()
+    zones = [
+        0 if spec.zone not in areas.columns else -areas[spec.zone].nunique()
+        for spec in config.point_sources
+    ]
+    for k in np.argsort(zones, kind="stable").tolist():
+        spec = config.point_sources[k]
+        found[k] = _places(spec, tables[k], inputs, bags, taken, problems)
+    return [found[k] for k in range(len(zones))]
+
+
 def _places(
-    spec: Points, table: pd.DataFrame, inputs: Inputs, bags: Bags, problems: list[Problem]
+    spec: Points,
+    table: pd.DataFrame,
+    inputs: Inputs,
+    bags: Bags,
+    taken: dict[str, Taken],
+    problems: list[Problem],
 ) -> tuple[pd.DataFrame, Candidates, dict[str, int]]:
     """Return the points of a source that have a place, their pixels, and those left out."""
     needed = [*([] if spec.zone else ["lon", "lat"]), "value", *(["tested"] if spec.tested else [])]
@@ -105,7 +127,7 @@ def _places(
     known = table[needed].notna().all(axis=1) & ~((table["lon"] == 0) & (table["lat"] == 0))
     left, table = {"without_value_or_place": int((~known).sum())}, table[known]
     if spec.zone is not None:
-        rest = rest_of_zones(spec, table, inputs, bags, problems)
+        rest = rest_of_zones(spec, table, inputs, bags, taken, problems)
         if rest is None:
             none = np.zeros(0)
             return table[:0], Candidates(np.zeros(1, np.int64), none.astype(np.int64), none), left

@@ -21,7 +21,7 @@ from geo.tables.area_changes import Union
 from models.core.unions import OWN
 from pipeline.config.point_schema import Points
 from pipeline.config.schema import Config
-from pipeline.ingest.point_tables import read_source
+from pipeline.ingest.point_tables import ONE_LEVEL, across, read_source
 from pipeline.responses.table import Columns
 
 N_NAMED = 5  # rows named in one message
@@ -68,7 +68,35 @@ class ZoneTotals:
                 step = "" if config.series is None else config.series.calendar.step
                 found = f"column {spec.period!r} is no {step} in {rows}"
                 problems.append(Problem(place, found, f"give the total of each {step}"))
+            elif len(table):
+                self._check_periods(place, spec, table)
             self._sources.append((spec, table, zone))
+
+    def _check_periods(self, place: str, spec: Points, table: pd.DataFrame) -> None:
+        """Append a problem where no total is of a period of the run."""
+        assert self._series is not None
+        number, periods = self._series.calendar.number, self._series.periods
+        mine = {number(label) for label in periods}
+        if not any(number(str(text)) in mine for text in table["period"]):
+            found = f"column {spec.period!r} has {table['period'].iloc[0]} and other periods, none "
+            found += f"of those of the run, {periods[0]} to {periods[-1]}"
+            self._problems.append(Problem(place, found, "give totals of these, or leave it out"))
+
+    def told(self) -> dict[str, str]:
+        """Say by configuration key how many totals there are, and how many are of other periods."""
+        assert self._series is not None
+        number, found = self._series.calendar.number, {}
+        mine = {number(label) for label in self._series.periods}
+        for spec, table, _ in self._sources:
+            here = np.array([number(str(text)) in mine for text in table["period"]], bool)
+            n, empty = int(here.sum()), int(table.loc[here, "value"].isna().sum())
+            text = f"{n:,} totals of {table['id'].nunique():,} zones"
+            text += f", {empty:,} of them empty" if empty else ""
+            text += (
+                f"; {int((~here).sum()):,} of other periods are left out" if n < here.size else ""
+            )
+            found[f"points.{spec.name}"] = text
+        return found
 
     def together(self) -> list[list[str]]:
         """Return the areas of each zone: in some period they may be one union."""
@@ -95,20 +123,27 @@ class ZoneTotals:
         """
         assert self._series is not None
         number = self._series.calendar.number
-        found: list[tuple[Union, Known]] = []
+        rows: list[tuple[Points, dict[str, Any], list[str]]] = []
         for spec, table, zone in self._sources:
             here = [number(str(each)) == number(label) for each in table["period"]]
             own = table[np.array(here, bool)]
             for row in own[own["value"].notna()].to_dict("records"):
                 members = self._ids[zone == row["id"]].tolist()
-                rest = self._rest(spec, row, members, columns, unions) if members else None
-                if rest is not None:
-                    found.append(rest)
-        taken = [each for union, _ in found for each in union.today]
-        if len(set(taken)) < len(taken):
-            place = f"points ({name_first([s.name for s, *_ in self._sources])})"
-            wrong = f"{label}: areas without a count are in two zones with a total"
-            self._problems.append(Problem(place, wrong, "give the totals of one level in a period"))
+                if members:
+                    rows.append((spec, row, members))
+        found: list[tuple[Union, Known]] = []
+        before: dict[str, frozenset[str]] = {}
+        # Of provinces first, then what is left of their regions.
+        for spec, row, members in sorted(rows, key=lambda each: len(each[2])):
+            own_place = f"points.{spec.name} ({spec.path}) row {row['row']}"
+            wrong = across(before, frozenset(members))
+            before[f"{row['id']} (points.{spec.name})"] = frozenset(members)
+            if wrong:
+                self._problems.append(Problem(own_place, f"{row['id']} {wrong}", ONE_LEVEL))
+                continue
+            rest = self._rest(spec, row, members, columns, [*unions, *found])
+            if rest is not None:
+                found.append(rest)
         return found
 
     def _rest(
@@ -135,11 +170,13 @@ class ZoneTotals:
             open_ -= set(union.today)
         if not open_:
             return None
+        taken["margins"] += row["margin"]
         rest = {"counts": row["value"] - taken["counts"]}
         most, wrong = rest["counts"] + taken["margins"], ""
         if most < 0:
-            areas = taken["counts"] - taken["margins"]
-            wrong = f"{row['value']:,.0f} in the zone, and {areas:,.0f} at least in its areas"
+            areas = taken["counts"] - taken["margins"] + row["margin"]
+            total = row["value"] + row["margin"]
+            wrong = f"{total:,.0f} in the zone, and {areas:,.0f} at least in its areas"
         elif columns.tested is not None:
             rest["tested"] = row["tested"] - taken["tested"]
             if not rest["tested"] >= rest["counts"]:

@@ -2,7 +2,8 @@
 
 A province reports a total, and some of its districts report as well. The districts' counts are
 taken off, so that no case is used twice; the rest is a count of the people of the districts that
-have none. ``docs/design/points.md`` says why.
+have none. A region takes off the rests of its provinces as well. ``docs/design/points.md`` says
+why.
 """
 
 from __future__ import annotations
@@ -20,9 +21,30 @@ from geo.grids.displacement import Candidates
 from geo.grids.grid import Grid
 from pipeline.config.point_schema import Points
 from pipeline.ingest.inputs import Inputs
+from pipeline.ingest.point_tables import ONE_LEVEL, across
 from pipeline.ingest.selection import Bags
 
 ALL_COUNTED, LACKING = "all_counted", "lacking_pixels"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A zone whose total is used already.
+
+    Attributes
+    ----------
+    areas : frozenset of int
+        All of its areas.
+    rest : frozenset of int
+        Of these, those without a count; empty where its rest was not used.
+    value, tested : float
+        Of the rest.
+    """
+
+    areas: frozenset[int]
+    rest: frozenset[int]
+    value: float
+    tested: float
 
 
 @dataclass(frozen=True)
@@ -47,9 +69,14 @@ class Rest:
 
 
 def rest_of_zones(
-    spec: Points, table: pd.DataFrame, inputs: Inputs, bags: Bags, problems: list[Problem]
+    spec: Points,
+    table: pd.DataFrame,
+    inputs: Inputs,
+    bags: Bags,
+    taken: dict[str, Taken],
+    problems: list[Problem],
 ) -> Rest | None:
-    """Take the counts of areas off those of their zones.
+    """Take the counts of areas, and the rests of smaller zones, off those of their zones.
 
     A suppressed count is no count here: its area is one of the rest.
 
@@ -63,8 +90,11 @@ def rest_of_zones(
         Checked: with areas, counts and a grid.
     bags : Bags
         Usable pixels of the areas.
+    taken : dict of Taken
+        Zones used before by name, smaller ones; those of this source are added.
     problems : list of Problem
-        Ids of no zone, and zones with fewer cases than their areas, are appended.
+        Ids of no zone, zones with fewer cases than their areas, and zones across others are
+        appended.
 
     Returns
     -------
@@ -86,16 +116,27 @@ def rest_of_zones(
     at = np.full(len(areas), -1)
     at[bags.area] = np.arange(bags.area.size)
     kept, members, left = [], [], {ALL_COUNTED: 0, LACKING: 0}
+    here: dict[str, Taken] = {}
     for row in table.to_dict("records"):
         where, zone = f"{place} row {row['row']}", np.flatnonzero(names == row["id"])
         if not zone.size:
             remedy = suggest(str(row["id"]), sorted({str(n) for n in names if n}), "zone")
             problems.append(Problem(where, f"no area has {spec.zone} {row['id']!r}", remedy))
             continue
-        own, open_ = zone[counted[zone]], zone[~counted[zone]]
+        inside = frozenset(zone.tolist())
+        others = {name: each.areas for name, each in taken.items()}
+        if wrong := across(others, inside):
+            problems.append(Problem(where, f"{row['id']} {wrong}", ONE_LEVEL))
+            continue
+        own, smaller = zone[counted[zone]], [t for t in taken.values() if t.areas <= inside]
+        known = frozenset(own.tolist()).union(*(each.rest for each in smaller))
+        open_ = np.array([each for each in zone if each not in known], np.int64)
+        off = of_area.iloc[own].sum() + _sums(smaller)
         for key in ("value", "tested"):
-            row[key] -= of_area[key].to_numpy()[own].sum()
-        wrong = _wrong(row, of_area.iloc[own])
+            row[key] -= off[key]
+        name = f"{row['id']} (points.{spec.name})"
+        here[name] = Taken(inside, frozenset(), 0.0, 0.0)
+        wrong = _wrong(row, off)
         if wrong:
             problems.append(Problem(where, wrong, "correct one of them, or leave the row out"))
         elif not open_.size or row["tested"] == 0:
@@ -105,6 +146,9 @@ def rest_of_zones(
         else:
             kept.append(row)
             members.append(at[open_])
+            used = frozenset(open_.tolist()), row["value"], row["tested"]
+            here[name] = Taken(inside, *used)
+    taken |= here  # zones of one source do not meet
     if len(problems) > before:
         return None
     pixels = _pixels(bags, members)
@@ -118,10 +162,16 @@ def _known(inputs: Inputs) -> np.ndarray:
     return known.to_numpy(np.float64)
 
 
-def _wrong(row: dict[str, float], own: pd.DataFrame) -> str:
+def _sums(zones: list[Taken]) -> pd.Series:
+    """Return value and tested of the rests of zones."""
+    keys = ("value", "tested")
+    return pd.Series({key: float(sum(getattr(each, key) for each in zones)) for key in keys})
+
+
+def _wrong(row: dict[str, float], off: pd.Series) -> str:
     """Say what is wrong with a rest; nothing is where it is a count, or positives of some."""
     if row["value"] < 0:
-        total, areas = row["value"] + own["value"].sum(), own["value"].sum()
+        total, areas = row["value"] + off["value"], off["value"]
         return f"{total:,.0f} in the zone, and {areas:,.0f} in its areas that have a count"
     if row["tested"] < row["value"]:
         tested, positive = row["tested"], row["value"]

@@ -20,6 +20,7 @@ from pipeline.inspection.pictures import (
     draw_layers,
     draw_people_and_counts,
     draw_periods,
+    draw_places,
     draw_rates,
 )
 from pipeline.inspection.seen import PEOPLE, Seen
@@ -70,6 +71,7 @@ def page_of(
         else profile_lines(profile, counts=counts)[: _n_facts(profile)],
         "areas": None,
         "rule": "",
+        "sources": None,
         "periods": None,
         "files": [],
         "layers": [],
@@ -82,6 +84,8 @@ def page_of(
     if config is not None:
         if examined is not None and not seen.areas.empty:
             drawn += _areas(config, seen, content)
+        if not seen.sources.empty:
+            drawn += _sources(seen, content)
         drawn += _periods(config, seen, content)
         drawn += _layers(config, profile, seen, content)
     return render_still("check.html.j2", content, drawn, ["report.css", "check.css"])
@@ -165,6 +169,14 @@ def area_table(config: Config, seen: Seen) -> pd.DataFrame:
         table.loc[at, "spreads"] = beside.distance / beside.spread
         table.loc[at, "odd"] = odd
     return table
+
+
+def _sources(seen: Seen, content: dict[str, Any]) -> list[Drawn]:
+    """Add the table of points and zones; return the map of the points."""
+    table = seen.sources.dropna(axis=1, how="all")
+    content["sources"] = sheet(table, "the configuration", "Sources")
+    drawn = draw_places(seen)
+    return [] if drawn is None else [drawn]
 
 
 def _areas(config: Config, seen: Seen, content: dict[str, Any]) -> list[Drawn]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import pandas as pd
 import rasterio.crs
@@ -192,6 +194,26 @@ def draw_rates(seen: Seen, rates: np.ndarray, odd: np.ndarray, label: str) -> Dr
         "that stand apart from their neighbours; the table lists them first."
     )
     return Drawn("rates", "Rates by area", alt, figure)
+
+
+def draw_places(seen: Seen) -> Drawn | None:
+    """Draw the points of each source on the borders of the areas; None where there are none."""
+    shapes, places = seen.shapes, seen.places
+    if shapes is None or shapes.empty or "x" not in places or places.empty:
+        return None
+    figure = new_figure(4.6, 4.6)
+    axes = figure.add_axes((0.02, 0.02, 0.96, 0.96))
+    left, bottom, right, top = shapes.total_bounds
+    polygons = np.asarray(shapes.simplify(max(right - left, top - bottom) / 3000).array)
+    fill_areas(axes, polygons, [NONE] * len(polygons))
+    for (name, own), mark in zip(places.groupby("source"), cycle("o^sDv"), strict=False):
+        axes.scatter(own["x"], own["y"], s=9, marker=mark, label=f"{name} ({len(own):,})")
+    inside = places["x"].between(left, right) & places["y"].between(bottom, top)
+    axes.set(xticks=[], yticks=[], aspect="equal")
+    axes.spines[:].set_visible(False)
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)
+    alt = f"Map of {len(places):,} points on the areas; {int((~inside).sum()):,} are off their map."
+    return Drawn("places", "Points", alt, figure)
 
 
 def draw_people_and_counts(

@@ -26,6 +26,7 @@ from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.odd_counts import Beside, beside_neighbours
 from pipeline.ingest.period_files import period_states
+from pipeline.ingest.point_suspicions import describe_sources
 from pipeline.ingest.profile import counts_of_periods
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import TILE, GridSummary
@@ -87,6 +88,9 @@ class Seen:
         Which counts are suppressed, as `periods`.
     files : dict of list of str
         Of :func:`pipeline.ingest.period_files.period_states`.
+    sources, places : DataFrame
+        Of points beside areas, see :func:`pipeline.ingest.point_suspicions.describe_sources`; of
+        ``places`` the coordinates ``x``, ``y`` in the CRS of the grid.
     """
 
     grid: Grid | None = None
@@ -97,6 +101,8 @@ class Seen:
     periods: pd.DataFrame = field(default_factory=pd.DataFrame)
     hidden: pd.DataFrame = field(default_factory=pd.DataFrame)
     files: dict[str, list[str]] = field(default_factory=dict)
+    sources: pd.DataFrame = field(default_factory=pd.DataFrame)
+    places: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def look(
         self,
@@ -109,6 +115,12 @@ class Seen:
         """Take what the page needs, while the aligned grid is there."""
         self.files = period_states(config)
         areas, grid = inputs.areas, inputs.grid
+        if config.points:
+            self.sources, self.places = describe_sources(config)
+            if grid is not None and len(self.places):
+                place = gpd.points_from_xy(self.places["lon"], self.places["lat"], crs="EPSG:4326")
+                there = place.to_crs(grid.crs)
+                self.places = self.places.assign(x=there.x, y=there.y)
         if grid is not None and members is not None and written is not None:
             self.grid = grid
             self.copies = copies_of(grid, members, written)

@@ -44,7 +44,7 @@ def peaks(
     n : int
         Workers.
     measured : Probe, optional
-        It knows how many states a series has.
+        It knows what the smoother of a series keeps.
     """
     threads = n if config.compute.scheduler == "local" else 1
     local = min(n, len(os.sched_getaffinity(0)))
@@ -81,9 +81,10 @@ def peaks(
 
 def _series_bytes(sizes: Sizes, model: Any, measured: Probe) -> int:
     """Return the memory of the sites and the smoother of all periods, bytes."""
-    own = measured.n_state**2 + 2 * measured.n_state * measured.n_inducing
-    each = own + (SMOOTHED + model.n_member) * measured.n_inducing**2
-    return 8 * max(sizes.periods.fitted, sizes.periods.drawn) * each
+    n_period = max(sizes.periods.fitted, sizes.periods.drawn)
+    # Moments and sites have no part between the effects of two areas.
+    each = measured.n_shared * measured.n_inducing
+    return round(8 * (measured.kept + n_period * (SMOOTHED + model.n_member) * each))
 
 
 def fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:

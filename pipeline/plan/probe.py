@@ -17,9 +17,11 @@ from models.core.protocol import Arrays, State, Stats
 from models.gp.inducing_points import MOST_AREAS
 from models.gp.kernel_model import whitened
 from models.gp.sparse_gp import LONGEST_STEP
+from models.temporal.marginal import smoother_sizes
 from models.temporal.periods import Period, PeriodSource
 from models.temporal.profile import HeldSites, TemporalProfile
 from models.temporal.series_evidence import SeriesEvidence
+from models.temporal.sites import unpacked
 from models.training.executor import BagsSource
 from models.training.loop import Training, start_training
 from pipeline.config.model_factory import new_model, resolved
@@ -31,7 +33,7 @@ N_SIDE = 1024  # of the matrices whose product is timed
 MAX_FLOPS = 4e9  # of the block that is timed: a tenth of a second
 REPEATS = 3
 PERIODS = 4  # of a series that are timed
-TIMED_AREAS = 100  # of a series, at most: a thousand take minutes, by the cube
+TIMED_AREAS = 100  # of a series, at most: more would take a minute
 ROUGH_LEFT = 1.0  # nats that sites may leave to gain, a period
 NODES = 8  # sampled pixels of an area, at least those that an average has
 SAMPLED = ("x", "coords", "bag", "bag_y", "pixel_weight")  # one row each for a sampled pixel
@@ -57,8 +59,10 @@ class Probe:
         The curvature of a climb, with the data held.
     n_inducing : int
         Inducing variables of the model.
-    n_state : int
-        States of a series' filter.
+    n_shared : int
+        Of these, those that are not effects of areas, in a series.
+    kept : float
+        Numbers that the smoother of all periods of a series keeps.
     evidence : float
         The evidence between areas and periods of a series, once.
     path : float
@@ -72,7 +76,8 @@ class Probe:
     draw: float | None
     hessian: float = 0.0
     n_inducing: int = 0
-    n_state: int = 0
+    n_shared: int = 0
+    kept: float = 0.0
     evidence: float = 0.0
     path: float = 0.0
 
@@ -95,11 +100,7 @@ def probe(config: Config, mean_pixels: float, n_areas: int = 0) -> Probe:
             return Probe(flops, None, None, None, None)
         try:
             if config.series is not None:
-                n_timed = min(n_areas, TIMED_AREAS)
-                few = chained(config, n_areas * len(config.series.periods))
-                found = _probe_series(config, model, flops, mean_pixels, n_timed, few=few)
-                more = n_areas - n_timed if model.text(model.fitted_state().fixed).has_area else 0
-                return found if not more else _with_areas(found, more)
+                return _probe_series(config, model, flops, mean_pixels, n_areas)
             return _probe_model(config, model, flops, mean_pixels, n_areas)
         except ModelError:  # of data that it cannot learn from; no reason to refuse a plan
             return Probe(flops, None, None, None, None)
@@ -163,14 +164,16 @@ def _probe_model(
 
 
 def _probe_series(
-    config: Config, model: Any, flops: float, mean_pixels: float, n_areas: int, *, few: bool
+    config: Config, model: Any, flops: float, mean_pixels: float, n_all: int
 ) -> Probe:
-    """Time a model of several periods on some, with as many areas: what it does is linear in them.
+    """Time a model of several periods on some of them, with some areas.
 
-    Only the evidence of a chain is timed on all: there they are few.
+    The evidence of a chain is timed on all: there they are few. The smoother's work goes by its
+    number of multiplications, all else of the driver by the inducing variables.
     """
     assert config.series is not None
-    n_period = len(config.series.periods)
+    n_period, n_areas = len(config.series.periods), min(n_all, TIMED_AREAS)
+    few = chained(config, n_all * n_period)
     n_here = n_period if few else min(n_period, PERIODS)
     each = max(2, min(round(mean_pixels), BLOCK_PIXELS // n_areas))
     given = [
@@ -199,10 +202,12 @@ def _probe_series(
     pixel = _fastest(lambda: model.block_stats(params[0], blocks[0], None)) / blocks[0].n_pix
     kept += ask(list(params.items()), True)
     update = _fastest(lambda: profile().at(state, np.inf), repeats=2) / n_here
+    space, sites = model.state_space(state), unpacked(state.params, basis.split)
+    smooth = _fastest(lambda: space.smooth(sites), repeats=2) / n_here
     held, own = HeldSites(model, state), state.params
     at = float(own["mean"][0]), own["theta"], own["time"]
     n_phi = 1 + own["theta"].size + own["time"].size
-    hessian = _fastest(lambda: held.gradient(*at), repeats=1) * 2 * n_phi * n_period / n_here
+    gradient = _fastest(lambda: held.gradient(*at), repeats=1) / n_here
     evidence = 0.0
     if few:  # enough for a chain on their evidence
         bags = {t: (params[t], model.with_area(params[t], block)) for t, block in blocks.items()}
@@ -223,32 +228,32 @@ def _probe_series(
     block = model.with_area(params[0], blocks[0]) if last.numbers_areas else blocks[0]
     drawn = None if functions is None else functions.at(times[-1])
     predict, draw = _products(config, last, block, np.asarray(block.coords), drawn)
-    n_state = model.state_space(state).n_state
-    n_value = basis.lower.shape[0]
-    return Probe(flops, pixel, update, predict, draw, hessian, n_value, n_state, evidence, path)
+    split, groups = basis.split, model.groups(state)
+    n_own = n_all if split.n_own else 0
+    here, there = (
+        min(smoother_sizes(groups, split, n, own), key=lambda way: way.work)
+        for n, own in ((n_here, split.n_own), (n_period, n_own))
+    )
+    # Of a period, as they are and as they will be.
+    longer = there.work / n_period / (here.work / n_here)
+    n_value = split.n_value - split.n_own + n_own
+    wider = n_value / split.n_value
 
+    def of_driver(seconds: float, smooths: int) -> float:
+        return max(seconds - smooths * smooth, 0.0) * wider + smooths * smooth * longer
 
-def _with_areas(found: Probe, more: int) -> Probe:
-    """Return times of a series whose kernel has effects of so many more areas.
-
-    Each is a value more: a product of matrices costs its cube, what a pixel has to do with the
-    covariance of values its square.
-    """
-    ratio = (found.n_inducing + more) / found.n_inducing
-
-    def times(seconds: float | None, power: int) -> Any:
-        return None if seconds is None else seconds * ratio**power
-
-    return replace(
-        found,
-        pixel=times(found.pixel, 2),
-        update=times(found.update, 3),
-        predict=times(found.predict, 2),
-        draw=times(found.draw, 1),
-        hessian=times(found.hessian, 3),
-        path=times(found.path, 2),
-        n_inducing=found.n_inducing + more,
-        n_state=found.n_state + more,
+    return Probe(
+        flops,
+        pixel,
+        of_driver(update, 2),
+        predict,
+        draw,
+        2 * n_phi * n_period * of_driver(gradient, 1),
+        n_value,
+        n_value - n_own,
+        there.kept,
+        evidence,
+        path * wider,
     )
 
 
@@ -302,7 +307,7 @@ def _with_members(model: Any, state: State, profile: Any = None) -> State:
     names = ("mean", "theta", *model.resolved_likelihood.parameters, "v_mean", "root")
     if profile is not None:
         names = (*profile.names, *profile.of_q)
-    members = {name: np.stack([state.params[name]] * n) for name in names}
+    members = {name: np.stack([state.params[name]] * n) for name in names if name in state.params}
     return replace(state, members={**members, "weight": np.full(n, 1 / n)})
 
 

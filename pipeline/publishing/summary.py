@@ -97,6 +97,8 @@ def headline(config: Config, publication: Publication) -> str:
     name = config.name + (f", {config.period}" if config.period else "")
     if publication.status == "held":
         return f"{name}: finished, but did not pass its gates: {'; '.join(publication.reasons)}"
+    if publication.status == "unchanged" and publication.reasons:
+        return f"{name}: not published again: {publication.reasons[0]}"
     more = f" ({publication.reasons[0]})" if publication.reasons else ""
     words = {
         "published": "published as",

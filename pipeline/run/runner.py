@@ -206,6 +206,10 @@ def _run_one(
 ) -> StageResult:
     inputs = stage_inputs(stage, config, fingerprints)
 
+    if stage.name == "fit" and update == "first":  # a new fit that an earlier update proposed
+        summary = read_record(config.output.dir).get("fit", {}).get("summary", {})
+        force = force or bool(summary.get("refit"))
+
     def work() -> dict[str, Any]:
         if clustered:
             check_scheduler(config.compute)

@@ -171,6 +171,7 @@ class SeriesSource:
             times=self.times,
             block_period=self.block_period,
             n_area=self.n_area,
+            unions=self._joins,
         )
 
     def read(self, number: int) -> BagBlock:

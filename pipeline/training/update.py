@@ -94,6 +94,10 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     model: Any = models.load(path)
     labels = Known.of(before["series"]).changed(Known.of(now))
     summary = {**before, "series": dict(now), "settings": settings(sized_to), "updated": {}}
+    proposed = before.get("refit", "")
+    if proposed and context.update == "first":
+        progress.log(f"update: a new fit, proposed by an earlier update: {proposed}")
+        return None
     if not labels:
         progress.log("update: no period is new or corrected")
         return summary
@@ -112,7 +116,7 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     device = block_device(config).get("device", "cpu")
     with progress.task("update", None):
         model = model.with_periods(*periods, n_thread=n_thread(config), device=device)
-    why = _refit(told, model)
+    why = _refit(told, model) or proposed
     if why and context.update == "first":
         progress.log(f"update: a new fit: {why}")
         return None
@@ -129,7 +133,8 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
             what = "layers" if same else "counts"
             progress.log(f"update: {label} had been taken in before: its {what} have changed")
     if why:
-        progress.log(f"update: warning: {why}; fit again: `disagg run CONFIG --force`")
+        again = f"disagg update {config.source or 'CONFIG'} --refit"
+        progress.log(f"update: warning: {why}; fit again: `{again}`")
     return {**summary, "updated": told, "refit": why}
 
 

@@ -19,7 +19,7 @@ from models.gp.kernel_terms import term_kernel
 from models.gp.kernel_text import parse_kernel
 from models.gp.kernels import Kernel
 from models.temporal.posterior import PathPosterior, PeriodDraws, path_posterior
-from models.temporal.sites import unpacked
+from models.temporal.sites import Split, unpacked
 from models.training.executor import ThreadExecutor
 from tests.models.temporal.world import Held, dense_regression, model_of, months
 
@@ -238,8 +238,10 @@ def test_far_forecasts_go_to_the_prior_of_what_moves(fitted: SpaceTime) -> None:
     moves = part.arrays["value_time"] == 0
     (far, near) = part.moments_of_values([1e5, 5.0])
     np.testing.assert_allclose(far[0][moves], 0.0, atol=1e-6)
-    np.testing.assert_allclose(far[1][np.ix_(moves, moves)], np.eye(moves.sum()), atol=1e-6)
-    assert np.diag(near[1])[moves].max() < 1.0
+    split = part.split
+    np.testing.assert_allclose(far[1].diagonal(split)[moves], 1.0, atol=1e-6)
+    np.testing.assert_allclose(far[1].cross[:, moves[split.own]], 0.0, atol=1e-6)
+    assert near[1].diagonal(split)[moves].max() < 1.0
 
 
 def test_a_new_period_is_close_to_a_refit_with_the_same_hyperparameters() -> None:
@@ -260,13 +262,13 @@ def test_a_new_period_is_close_to_a_refit_with_the_same_hyperparameters() -> Non
     for time in (0.0, 4.0):
         mine = updated.posterior_.mode.moments_of_values([time])[0]
         other = refit.mode.moments_of_values([time])[0]
-        sd = np.sqrt(np.diag(other[1]))
+        sd, own = (np.sqrt(at[1].diagonal(refit.mode.split)) for at in (other, mine))
         assert np.abs((mine[0] - other[0]) / sd).max() < 0.15
-        np.testing.assert_allclose(np.sqrt(np.diag(mine[1])) / sd, 1.0, atol=0.05)
+        np.testing.assert_allclose(own / sd, 1.0, atol=0.05)
     # A correction that changes nothing changes little; then all sites are the refit's.
     again = updated.with_periods(*periods, n_thread=1).posterior_.mode.moments_of_values([0.0])[0]
     exact = refit.mode.moments_of_values([0.0])[0]
-    np.testing.assert_allclose(again[0], exact[0], atol=0.02 * np.sqrt(exact[1].max()))
+    np.testing.assert_allclose(again[0], exact[0], atol=0.02 * np.sqrt(exact[1].shared.max()))
 
 
 def test_an_update_weighs_the_draws_of_the_hyperparameters(fitted: SpaceTime) -> None:
@@ -290,7 +292,8 @@ def test_an_area_without_counts_and_a_period_without_any_need_nothing() -> None:
     periods[2] = Period(2.0, some.at(np.arange(5, 16)))
     held = Held(model_of(), periods)
     state = held.best(tolerance=1e-3)
-    assert [site.root.shape[0] > 0 for site in unpacked(state.params)] == [True, False, True, True]
+    sites = unpacked(state.params, Split.of(state.fixed))
+    assert [site.empty for site in sites] == [False, True, False, False]
     at = path_posterior(held.model, state).at(1.0)
     x = held.model.with_area(held.start.fixed, held.source.read(0))
     assert np.isfinite(at.moments(x.x, x.coords).mean).all()

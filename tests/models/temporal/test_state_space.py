@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from models.core.errors import NumericalError
+from models.temporal.marginal import MarginalPath
 from models.temporal.markov import Constant, Matern12, Matern32, Season, TimeSum
-from models.temporal.state_space import Group, Site, StateSpace, draw_paths, with_theta
+from models.temporal.sites import Arrow, Site, Split, beside, signed_roots
+from models.temporal.state_space import Group, PathPrior, StateSpace, draw_paths, with_theta
 
 TIMES = np.array([0.0, 1.0, 2.5, 3.0, 7.0])
 N, T = 9, 5
+SPLITS = {"all shared": Split(N), "filter": Split(N, 4, 7), "marginal": Split(N, 4, 7)}
+WAYS = pytest.mark.parametrize("way", SPLITS)
 
 
 def _groups() -> list[Group]:
+    """Return groups whose last is three effects of areas, at places 4 to 6."""
     rng = np.random.default_rng(3)
-    order, first, found = rng.permutation(N), 0, []
-    kernels = [Constant(), TimeSum((Constant(), Matern32())), Season(4.0, 2), Matern12()]
-    for kernel, size in zip(kernels, (3, 2, 2, 2), strict=True):
+    order, first, found = rng.permutation([0, 1, 2, 3, 7, 8]), 0, []
+    kernels = [Constant(), TimeSum((Constant(), Matern32())), Season(4.0, 2)]
+    for kernel in kernels:
         theta = kernel.start(1.0) + 0.2 * rng.standard_normal(kernel.n_theta)
-        found.append(Group(kernel, theta, np.sort(order[first : first + size])))
-        first += size
+        found.append(Group(kernel, theta, np.sort(order[first : first + 2])))
+        first += 2
+    own = TimeSum((Constant(), Matern12()))
+    theta = own.start(1.0) + 0.2 * rng.standard_normal(own.n_theta)
+    return [*found, Group(own, theta, np.arange(4, 7))]
+
+
+def _sites(split: Split) -> list[Site]:
+    """Return sites of low rank, of more rows than values, of areas alone, and none."""
+    rng, found = np.random.default_rng(4), []
+    n, n_own = split.shared.size, split.n_own
+    for rank in (4, None, 12, 3, 0):
+        site = Site.none(split)
+        if rank is not None:
+            own = rng.uniform(0.2, 2.0, n_own) * (rng.random(n_own) < 0.8)
+            load = rng.standard_normal((n, n_own))
+            root = rng.standard_normal((rank, n))
+            site = Site(rng.standard_normal(N), root, load, own, split)
+        found.append(site)
     return found
 
 
-def _sites() -> list[Site]:
-    """Return sites of low rank, of more rows than values, and none."""
-    rng = np.random.default_rng(4)
-    ranks = (4, None, 12, 3, 0)
-    return [
-        Site.none(N)
-        if rank is None
-        else Site(rng.standard_normal(N), rng.standard_normal((rank, N)))
-        for rank in ranks
-    ]
+def _prior(way: str, groups: list[Group], times: np.ndarray = TIMES) -> PathPrior:
+    if way == "marginal":
+        return MarginalPath(groups, times, SPLITS[way])
+    return StateSpace(groups, times, split=SPLITS[way])
 
 
 def _dense(groups: list[Group], sites: list[Site]) -> tuple[np.ndarray, np.ndarray, float, float]:
@@ -47,7 +65,7 @@ def _dense(groups: list[Group], sites: list[Site]) -> tuple[np.ndarray, np.ndarr
     k = k.reshape(T * N, T * N)
     precision = np.zeros((T * N, T * N))
     for t, site in enumerate(sites):
-        precision[t * N : t * N + N, t * N : t * N + N] = site.precision
+        precision[t * N : t * N + N, t * N : t * N + N] = site.times(np.eye(N))
     linear = np.concatenate([site.linear for site in sites])
     inner = np.eye(T * N) + k @ precision
     cov = np.linalg.solve(inner, k)
@@ -58,22 +76,28 @@ def _dense(groups: list[Group], sites: list[Site]) -> tuple[np.ndarray, np.ndarr
     return mean, cov, log_z, expected - log_z
 
 
-def test_smoother_is_the_dense_posterior() -> None:
-    groups, sites = _groups(), _sites()
+@WAYS
+def test_smoother_is_the_dense_posterior(way: str) -> None:
+    groups, sites, split = _groups(), _sites(SPLITS[way]), SPLITS[way]
     mean, cov, log_z, kl = _dense(groups, sites)
-    found = StateSpace(groups, TIMES).smooth(sites)
+    found = _prior(way, groups).smooth(sites)
     np.testing.assert_allclose(found.mean.ravel(), mean, atol=1e-12)
     for t in range(T):
         own = slice(t * N, t * N + N)
-        np.testing.assert_allclose(found.cov[t], cov[own, own], atol=1e-12)
+        expected = Arrow.of(cov[own, own], split)
+        for part in ("shared", "cross", "own"):
+            np.testing.assert_allclose(
+                getattr(found.cov[t], part), getattr(expected, part), atol=1e-12
+            )
     assert found.log_z == pytest.approx(log_z, abs=1e-12)
     each = zip(sites, found.mean, found.cov, strict=True)
     assert sum(site.expected(m, s) for site, m, s in each) - found.log_z == pytest.approx(kl)
 
 
-def test_slopes_by_time_are_those_of_differences() -> None:
-    groups, sites, by = _groups(), _sites(), 1e-5
-    found = StateSpace(groups, TIMES).smooth(sites, slopes=True)
+@WAYS
+def test_slopes_by_time_are_those_of_differences(way: str) -> None:
+    groups, sites, by = _groups(), _sites(SPLITS[way]), 1e-5
+    found = _prior(way, groups).smooth(sites, slopes=True)
     for number, group in enumerate(groups):
         for k in range(group.theta.size):
             ends = []
@@ -85,34 +109,73 @@ def test_slopes_by_time_are_those_of_differences() -> None:
             assert found.by_time[number][k] == pytest.approx(slope, abs=1e-7)
 
 
-def test_joint_draws_have_the_moments_of_all_periods() -> None:
-    groups, sites = _groups(), _sites()
+@WAYS
+def test_joint_draws_have_the_moments_of_all_periods(way: str) -> None:
+    groups, sites = _groups(), _sites(SPLITS[way])
     mean, cov, _, _ = _dense(groups, sites)
     n = 20_000
-    drawn = StateSpace(groups, TIMES).draws(sites, n, np.random.default_rng(5)).reshape(T * N, n)
+    drawn = _prior(way, groups).draws(sites, n, np.random.default_rng(5)).reshape(T * N, n)
     sd = np.sqrt(np.diag(cov))
     assert np.abs((drawn.mean(axis=1) - mean) / sd).max() < 5.0 / np.sqrt(n)
     assert np.abs(np.cov(drawn) - cov).max() < 7.0 * (sd**2).max() / np.sqrt(n)
 
 
-def test_what_has_no_noise_is_the_same_in_all_periods_of_a_draw() -> None:
-    groups, sites = _groups(), _sites()
-    drawn = StateSpace(groups, TIMES).draws(sites, 3, np.random.default_rng(6))
+@WAYS
+def test_what_has_no_noise_is_the_same_in_all_periods_of_a_draw(way: str) -> None:
+    groups, sites = _groups(), _sites(SPLITS[way])
+    drawn = _prior(way, groups).draws(sites, 3, np.random.default_rng(6))
     still = drawn[:, groups[0].values]
     np.testing.assert_allclose(still, np.broadcast_to(still[0], still.shape), atol=1e-10)
 
 
-def test_a_forecast_goes_to_the_prior() -> None:
-    groups, sites = _groups(), [*_sites(), Site.none(N)]
-    far = StateSpace(groups, np.append(TIMES, 1e4)).smooth(sites)
-    near = StateSpace(groups, TIMES).smooth(sites[:-1])
-    moves = groups[3].values
+@WAYS
+def test_a_forecast_goes_to_the_prior(way: str) -> None:
+    split = SPLITS[way]
+    groups, sites = _groups(), [*_sites(split), Site.none(split)]
+    far = _prior(way, groups, np.append(TIMES, 1e4)).smooth(sites)
+    near = _prior(way, groups).smooth(sites[:-1])
+    moves = groups[2].values
     np.testing.assert_allclose(far.mean[-1][moves], 0.0, atol=1e-10)
-    np.testing.assert_allclose(far.cov[-1][np.ix_(moves, moves)], np.eye(2), atol=1e-10)
+    place = np.searchsorted(split.shared, moves)
+    np.testing.assert_allclose(far.cov[-1].shared[np.ix_(place, place)], np.eye(2), atol=1e-10)
     still = groups[0].values
     np.testing.assert_allclose(far.mean[-1][still], near.mean[-1][still], atol=1e-10)
     np.testing.assert_allclose(far.mean[:-1], near.mean, atol=1e-10)
     assert far.log_z == pytest.approx(near.log_z)
+
+
+@WAYS
+def test_what_is_known_before_counts_as_when_all_is_smoothed(way: str) -> None:
+    groups, sites = _groups(), _sites(SPLITS[way])
+    prior = _prior(way, groups)
+    whole, late = prior.smooth(sites), prior.after(sites[:2]).smooth(sites[2:])
+    np.testing.assert_array_equal(prior.after(sites[:2]).times, TIMES[2:])
+    np.testing.assert_allclose(late.mean, whole.mean[2:], atol=1e-12)
+    for ours, theirs in zip(late.cov, whole.cov[2:], strict=True):
+        np.testing.assert_allclose(ours.cross, theirs.cross, atol=1e-12)
+        np.testing.assert_allclose(ours.own, theirs.own, atol=1e-12)
+    before = _prior(way, groups, TIMES[:2]).smooth(sites[:2]).log_z
+    assert late.log_z == pytest.approx(whole.log_z - before, abs=1e-12)
+
+
+def test_the_parts_of_a_precision_are_sites_that_differ_by_it() -> None:
+    rng, split = np.random.default_rng(8), SPLITS["marginal"]
+    half = rng.standard_normal((N, N))
+    dense = half + half.T
+    dense[split.own, split.own] = np.diag(np.diag(dense)[split.own])
+    wanted = Arrow.of(dense, split)
+    plus, minus = signed_roots(wanted, split)
+    found = plus.precision - minus.precision
+    for part in ("shared", "cross", "own"):
+        np.testing.assert_allclose(getattr(found, part), getattr(wanted, part), atol=1e-3)
+    v = rng.standard_normal((N, 3))
+    np.testing.assert_allclose(
+        plus.times(v), plus.whole_root().T @ (plus.whole_root() @ v), atol=1e-12
+    )
+    both = beside(plus, 0.5, minus).precision
+    np.testing.assert_allclose(
+        both.cross, (plus.precision + 0.5 * minus.precision).cross, atol=1e-12
+    )
 
 
 def test_paths_have_the_kernels_covariance() -> None:
@@ -124,6 +187,6 @@ def test_paths_have_the_kernels_covariance() -> None:
 
 
 def test_a_site_that_is_not_finite_is_an_error() -> None:
-    bad = Site(np.zeros(N), np.full((1, N), np.nan))
+    bad = replace(Site.none(Split(N)), root=np.full((1, N), np.nan))
     with pytest.raises(NumericalError, match="the filter broke down in period 0"):
         StateSpace(_groups(), TIMES[:1]).smooth([bad])

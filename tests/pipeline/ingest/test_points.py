@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,8 +20,10 @@ from geo.sources.raster import RasterSource
 from models.core.block import BagBlock
 from pipeline.cli.main import main
 from pipeline.config.context import StageContext
+from pipeline.config.point_schema import Points
 from pipeline.config.schema import Config
 from pipeline.core.progress import Silent
+from pipeline.ingest.point_tables import read_source
 from pipeline.ingest.stage import check, ingest
 from pipeline.store.bag_store import BagStore
 from pipeline.store.point_store import BesideSource, PointStore
@@ -170,7 +173,8 @@ def test_a_run_with_points_has_their_table_and_leaves_them_out_by_folds(files: A
     [
         ({"lat": (3, 95)}, r"clusters.csv\) row 5: latitude 95; give degrees"),
         ({"positive": (1, 31)}, r"row 3: 31 positives of 30 tested"),
-        ({"positive": (1, "many")}, r"row 3: column 'positive' has 'many', which is no number"),
+        ({"positive": (1, 0.4)}, r"row 3: 0.4 positives of 30 tested; give whole numbers"),
+        ({"positive": (1, "many")}, r"column 'positive' has 'many' \(row 3\), which is no number"),
         ({"cluster": (1, 1)}, r"row 3: repeats the id '1'"),
         ({"examined": (0, 0)}, r"row 2: 0 tested"),
     ],
@@ -213,3 +217,22 @@ def test_points_that_lie_elsewhere_are_refused(files: Any) -> None:
     files.options = {"points": [POINTS]}
     with pytest.raises(InputError, match="no point is on a pixel"):
         ingested(files)
+
+
+def test_points_of_a_vector_file_are_where_its_geometry_is(tmp_path: Path) -> None:
+    points = gpd.GeoDataFrame(
+        {"id": [1, 2], "positive": [3, 4], "examined": [30, 25]},
+        geometry=gpd.points_from_xy([500000.0, 510000.0], [100000.0, 110000.0]),
+        crs="EPSG:32636",
+    )
+    points.to_file(tmp_path / "p.gpkg")
+    spec = Points.model_validate(
+        {"name": "dhs", "path": str(tmp_path / "p.gpkg"), "id": "id", "value": "positive",
+         "tested": "examined"},
+        context={"base": tmp_path},
+    )  # fmt: skip
+    found = read_source(spec, [])
+    expected = points.to_crs("EPSG:4326").geometry
+    np.testing.assert_allclose(found["lon"].astype(float), expected.x)
+    np.testing.assert_allclose(found["lat"].astype(float), expected.y)
+    assert found["value"].tolist() == [3.0, 4.0]

@@ -32,7 +32,7 @@ def _write(files: Any, rows: Any = ROWS, cases: Any = None, **zones: Any) -> Non
     (files.directory / "areas.gpkg").unlink()
     frame.to_file(files.directory / "areas.gpkg", layer="districts")
     files.counts([*(COUNTED if cases is None else cases).items()])
-    text = "\n".join(["region,n", *(f"{name},{n}" for name, n in rows)]) + "\n"
+    text = "\n".join(["region;n", *(f"{name};{n}" for name, n in rows)]) + "\n"
     (files.directory / "regions.csv").write_text(text)
     files.options = {"points": [{**ZONES, **zones}]}
 
@@ -86,6 +86,14 @@ def test_several_areas_and_a_suppressed_one_are_one_bag(files: Any) -> None:
         ([("north", 20)], None, {}, r"row 2: 20 in the zone, and 21 in its areas that have"),
         ([("North", 30)], None, {}, r"no area has region 'North'; did you mean 'north'"),
         ([("north", 30), ("north", 31)], None, {}, r"row 3: repeats the id 'north'"),
+        (
+            [("north", "1.400")],
+            None,
+            {},
+            r"column 'n' has '1.400' \(row 2\), which may be thousand",
+        ),
+        ([("north", "1,4,0")], None, {}, r"column 'n' has '1,4,0' \(row 2\), which is no number"),
+        ([("north", 10**9)], None, {}, r"more cases than people: north: 1,000,000,000 of \d"),
         (ROWS, None, {"zone": "province"}, r"has no column 'province', which points.regions.zone"),
     ],
 )
@@ -97,6 +105,59 @@ def test_what_does_not_fit_is_one_line(
         _ingested(files)
     assert len(caught.value.problems) == 1
     assert not (files.directory / "out/work/points.zarr").exists()
+
+
+def _levels(files: Any, halves: list[str], rows: Any) -> None:
+    """Add totals of two halves of the country, ``halves`` being that of each area."""
+    _write(files)
+    frame = gpd.read_file(files.directory / "areas.gpkg").assign(half=halves)
+    frame.to_file(files.directory / "areas.gpkg", layer="districts")
+    text = "\n".join(["half,n", *(f"{name},{n}" for name, n in rows)]) + "\n"
+    (files.directory / "halves.csv").write_text(text)
+    half = {"name": "halves", "path": "halves.csv", "id": "half", "value": "n", "zone": "half"}
+    files.options = {"points": [half, ZONES]}  # the order does not matter
+
+
+def test_of_a_larger_zone_the_rests_of_smaller_ones_are_taken_off(files: Any) -> None:
+    """Of M02 and M05 the regions' totals tell; the half lacks M06, whose region gives none."""
+    _levels(files, ["all"] * 9, [("all", 120)])
+    text = "\n".join(["region,n", "north,30", "centre,20"]) + "\n"
+    (files.directory / "regions.csv").write_text(text)
+    _, zones = _ingested(files)
+    found = dict(zip(zones.store.ids, zones.store.y, strict=True))
+    whole = 120 - sum(COUNTED.values()) - (30 - 21) - (20 - 14)
+    assert found == {"halves/all": whole, "regions/north": 9, "regions/centre": 6}
+    sizes = dict(zip(zones.store.ids, np.diff(zones.store.offsets), strict=True))
+    pixels = {
+        name: set(zones.store.read_rows(*zones.store.offsets[k : k + 2].tolist()).pixel.tolist())
+        for k, name in enumerate(zones.store.ids)
+    }
+    assert all(sizes.values())
+    assert not pixels["halves/all"] & pixels["regions/north"]
+
+
+@pytest.mark.parametrize(
+    ("halves", "rows", "found"),
+    [
+        (
+            ["a", "a", "b"] * 3,
+            [("a", 90)],
+            r"row 2: a has some of the areas of north \(points.regions\), not all",
+        ),
+        (
+            ["a"] * 3 + ["b"] * 6,
+            [("a", 40)],
+            r"row 2: a has the areas of north \(points.regions\): one of both",
+        ),
+        (["a"] * 9, [("a", 60)], r"row 2: 60 in the zone, and 8\d in its areas that have"),
+    ],
+)
+def test_zones_that_cross_or_say_the_same_twice(
+    files: Any, halves: list[str], rows: Any, found: str
+) -> None:
+    _levels(files, halves, rows)
+    with pytest.raises(InputError, match=found):
+        _ingested(files)
 
 
 def test_keys_that_do_not_go_together(files: Any) -> None:

@@ -283,7 +283,9 @@ def test_bad_input_is_told_and_nothing_is_planned(
 def test_a_series_is_foreseen_and_grows_with_its_periods(tmp_path: Path) -> None:
     """Every stage has a time, and each of a longer series more; no time is asserted."""
     plans_of: dict[int, Any] = {}
-    probe_of = replace(SLOW, hessian=0.1, n_inducing=60, n_state=80, evidence=1e-3, path=0.01)
+    probe_of = replace(
+        SLOW, hessian=0.1, n_inducing=60, n_shared=44, kept=1e5, evidence=1e-3, path=0.01
+    )
     for n in (3, 6):
         directory = tmp_path / str(n)
         directory.mkdir()
@@ -307,7 +309,8 @@ def test_the_probe_times_a_series(tmp_path: Path, capsys: pytest.CaptureFixture[
     for value in (measured.pixel, measured.update, measured.predict, measured.draw):
         assert value is not None
         assert 0 < value < 10
-    assert measured.n_state >= measured.n_inducing > 0
+    assert measured.n_inducing - 16 == measured.n_shared > 0
+    assert measured.kept > 3 * measured.n_shared**2
     assert min(measured.hessian, measured.evidence, measured.path) > 0
     assert main(["plan", str(config), "--within", "1h"]) == 2
     assert "several periods" in capsys.readouterr().err
@@ -328,4 +331,5 @@ def test_more_areas_of_a_series_than_are_timed_are_as_many_values(
     whole = probe(config, 16.0, 16)
     monkeypatch.setattr("pipeline.plan.probe.TIMED_AREAS", 12)
     part = probe(config, 16.0, 16)
-    assert (part.n_inducing, part.n_state) == (whole.n_inducing, whole.n_state)
+    for name in ("n_inducing", "n_shared", "kept"):
+        assert getattr(part, name) == getattr(whole, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
@@ -109,6 +110,69 @@ def test_a_suppressed_count_is_taken_off_as_its_interval(tmp_path: Path) -> None
     assert (y - margin, y + margin) == (late + 9 - 4, late + 9)
 
 
+def _whole_country(directory: Path, row: str) -> Path:
+    """Add totals of the country; of the west's late areas the province's total is not given."""
+    config = write(directory)
+    totals = pd.read_csv(directory / "provinces.csv", dtype=str)
+    kept = (totals["month"] != "2024-02") | (totals["province"] != "north-west")
+    totals[kept].to_csv(directory / "provinces.csv", index=False)
+    frame = gpd.read_file(directory / "areas.gpkg").assign(country="all")
+    frame.to_file(directory / "areas.gpkg", driver="GPKG")
+    (directory / "country.csv").write_text(f"country,month,n\n{row}\n")
+    more = "  - {name: all, path: country.csv, id: country, value: n, zone: country, period: month}"
+    text = config.read_text("utf-8").replace("points:\n", f"points:\n{more}\n")
+    config.write_text(text, encoding="utf-8")
+    return config
+
+
+def test_of_a_country_the_rests_of_its_provinces_are_taken_off(tmp_path: Path) -> None:
+    given = counts(4).set_index(["month", "id"])["cases"].replace("", "9").astype(float)
+    total = given["2024-02"].sum()
+    config = _whole_country(tmp_path, f"all,2024-02,{total:.0f}")
+    # A01 is late as well, and its province's total is not given: both are the country's rest.
+    assert main(["ingest", str(config), "--quiet"]) == 0
+    late = LATE["2024-02"]
+    assert _fitted(config, "2024-02")[frozenset(late)] == (given["2024-02"][late].sum(), 0.0)
+
+
+def test_a_suppressed_total_leaves_an_interval(tmp_path: Path) -> None:
+    given = counts(4).set_index(["month", "id"])["cases"].replace("", "9").astype(float)
+    late = LATE["2024-02"]
+    known = given["2024-02"].drop(late).sum()
+    config = _whole_country(tmp_path, f"all,2024-02,{known:.0f}-{known + 150:.0f}")
+    assert main(["ingest", str(config), "--quiet"]) == 0
+    assert _fitted(config, "2024-02")[frozenset(late)] == (75.0, 75.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("all,2024-02,3\nall,Feb 2024,5", "row 3: a second total of 'all' for 2024-02"),
+        ("all,2024-02,<4", "3 in the zone, and"),
+        ("all,2023-02,90000", "none of those of the run, 2024-01 to 2024-04"),
+    ],
+)
+def test_totals_of_a_country_that_cannot_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str, said: str
+) -> None:
+    config = _whole_country(tmp_path, rows)
+    assert main(["check", str(config)]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_check_says_what_totals_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write(tmp_path)
+    with (tmp_path / "provinces.csv").open("a") as file:
+        file.write("north-west,2023-12,5\n")
+    assert main(["check", str(config), "--html", str(tmp_path / "page.html")]) == 0
+    told = "points.total: 16 totals of 4 zones; 1 of other periods are left out"
+    assert told in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "Points and zones" in page
+
+
 def test_a_run_uses_totals_and_says_so_and_an_update_takes_a_month_in(tmp_path: Path) -> None:
     config = write(tmp_path)
     assert main(["run", str(config), "--quiet"]) == 0
@@ -139,7 +203,7 @@ def test_a_run_uses_totals_and_says_so_and_an_update_takes_a_month_in(tmp_path: 
     [
         ("north-west,2024-02,3", "3 in the zone, and 93 at least in its areas"),
         ("north-wets,2024-02,3", "no area has province north-wets (row"),
-        ("north-west,2024-02,many", "'many', which is no number"),
+        ("north-west,2024-02,many", "'many' (row 17), which is no number"),
         ("north-west,2024-13,3", "no date"),
         ("north-west,2024-Q1,3", "column 'month' is no month in 2024-Q1 (row 17)"),
     ],

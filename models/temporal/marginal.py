@@ -1,0 +1,450 @@
+r"""The posterior of all periods with the areas' own effects integrated out.
+
+The filter (:mod:`models.temporal.state_space`) has a state for each area's effect: its work grows
+by the third power of the areas. But given the path ``s_1 ... s_T`` of the shared values, effects
+of two areas are independent, and the path of each is a Gaussian process of ``T`` values. With the
+sites' ``d_a (e_a + c_a's)^2`` and prior covariance ``K`` (T, T) of an effect, an area leaves to the
+shared values, with ``y_t = c_at's_t`` and ``D = diag(d_at)``,
+
+    -y'W y / 2 - (D G lambda)'y,    W = (K + D^-1)^-1 = D^1/2 (1 + D^1/2 K D^1/2)^-1 D^1/2,
+
+where ``G = K - K W K`` is the covariance of its effects given ``s``. So the shared values have a
+Gaussian posterior with a precision between all periods, one factorisation: values that hold still
+are there once, those that move once a period. Then, given ``s``, each area for itself,
+
+    e = G (lambda - D y) + noise of covariance G.
+
+The work is linear in the areas, and cubic in (values that move) x periods: cheaper than the filter
+where areas are more than some dozens and periods at most some dozens. Both give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import lapack, solve_triangular
+
+from models.backend.arrays import cholesky
+from models.core.errors import NumericalError
+from models.temporal.markov import IMAGINARY, MarkovKernel
+from models.temporal.sites import Arrow, Site, Split
+from models.temporal.state_space import (
+    Group,
+    PathPrior,
+    Smoothed,
+    StateSpace,
+    prior_paths,
+    traced,
+)
+
+LEAST = 1e-13  # eigenvalue of a correlation between periods that counts as none
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Shared values with one kernel in time.
+
+    Attributes
+    ----------
+    number : int
+        Of the group.
+    places : (n,) int64
+        Among the shared values.
+    copies : int
+        Of each: one where it holds still, else one a period.
+    root : (copies, rank) float64
+        Of the covariance between periods.
+    """
+
+    number: int
+    places: np.ndarray
+    copies: int
+    root: np.ndarray
+
+
+class MarginalPath:
+    """The prior of ``v_1 ... v_T``, for posteriors without states of the areas' effects.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+        Which cover all values.
+    times : (n_period,) float64
+        Ascending.
+    split : Split
+    before : sequence of Site
+        Of the first of these periods, which are known: what is asked is of those after them.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        times: np.ndarray,
+        split: Split,
+        before: Sequence[Site] = (),
+    ) -> None:
+        self.groups, self.split = tuple(groups), split
+        self._all, self._before = np.asarray(times, dtype=np.float64), list(before)
+        n, place = self._all.size, np.full(split.n_value, -1)
+        place[split.shared] = np.arange(split.shared.size)
+        self._shared: list[Shared] = []
+        self._own: list[int] = []
+        for number, group in enumerate(self.groups):
+            inside = place[group.values]
+            if (inside < 0).any():
+                self._own.append(number)
+            inside = inside[inside >= 0]
+            if not inside.size:
+                continue
+            if group.kernel.still:
+                self._shared.append(Shared(number, inside, 1, np.ones((1, 1))))
+            else:
+                root = _root(self._between(group))
+                self._shared.append(Shared(number, inside, n, root))
+        sizes = [each.places.size * each.copies for each in self._shared]
+        self._ends = np.cumsum([0, *sizes])
+        at = np.empty((n, split.shared.size), np.int64)
+        for first, each in zip(self._ends, self._shared, strict=False):
+            within = np.arange(each.places.size)
+            for t in range(n):
+                at[t, each.places] = first + within + (t * within.size if each.copies > 1 else 0)
+        self._at = at
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times of the periods that are asked for: (n_period,)."""
+        return self._all[len(self._before) :]
+
+    @property
+    def n_unknown(self) -> int:
+        """Size of what is factorised."""
+        return sum(each.places.size * each.root.shape[1] for each in self._shared)
+
+    def after(self, sites: Sequence[Site]) -> MarginalPath:
+        """Return the prior of the periods after those of ``sites``, which are known."""
+        return MarginalPath(self.groups, self._all, self.split, [*self._before, *sites])
+
+    def prior_draws(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw paths of ``v`` from the prior: (n_period, n_value, n_draws)."""
+        return prior_paths(self.groups, self._all, n_draws, rng)[len(self._before) :]
+
+    def smooth(self, sites: Sequence[Site], *, slopes: bool = False) -> Smoothed:
+        """Return the posterior of all ``v_t``, and the slopes of ``log Z`` where wanted."""
+        known = len(self._before)
+        joint = _Joint(self, [*self._before, *sites])
+        mean, cov, spread = joint.moments()
+        log_z = joint.log_z - (self._known if known else 0.0)
+        by_time = joint.slopes(spread) if slopes else []
+        return Smoothed(mean[known:], cov[known:], log_z, by_time)
+
+    def draws(self, sites: Sequence[Site], n_draws: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw ``v_1 ... v_T`` jointly from the posterior: (n_period, n_value, n_draws)."""
+        joint = _Joint(self, [*self._before, *sites])
+        return joint.draws(n_draws, rng)[len(self._before) :]
+
+    @cached_property
+    def _known(self) -> float:
+        """``log Z`` of the sites before."""
+        times = self._all[: len(self._before)]
+        return _Joint(MarginalPath(self.groups, times, self.split), self._before).log_z
+
+    def _between(self, group: Group) -> np.ndarray:
+        """Return the correlation of a group's values between periods: (n_period, n_period)."""
+        lags, inverse = np.unique(np.abs(self._all[:, None] - self._all), return_inverse=True)
+        found = np.asarray(group.kernel.covariance(group.theta, lags))
+        return found[inverse.reshape(self._all.size, self._all.size)]
+
+    @property
+    def own_correlation(self) -> np.ndarray:
+        """``K``: (n_period, n_period)."""
+        (number,) = self._own
+        return self._between(self.groups[number])
+
+    # -- between the values of each period and what is factorised --------------------------------
+
+    def folded(self, a: np.ndarray) -> np.ndarray:
+        """Return ``R'a`` of (n_unfolded, n)."""
+        return self._turned(a, transposed=True)
+
+    def unfolded(self, a: np.ndarray) -> np.ndarray:
+        """Return ``R a`` of (n_unknown, n)."""
+        return self._turned(a, transposed=False)
+
+    def _turned(self, a: np.ndarray, *, transposed: bool) -> np.ndarray:
+        found, first = [], 0
+        for each in self._shared:
+            root = each.root.T if transposed else each.root
+            stop = first + each.places.size * root.shape[1]
+            part = a[first:stop]
+            if each.copies > 1:
+                part = (root @ part.reshape(root.shape[1], -1)).reshape(-1, a.shape[1])
+            found.append(part)
+            first = stop
+        return np.concatenate(found)
+
+
+class _Joint:
+    """The posterior under some sites.
+
+    Parameters
+    ----------
+    prior : MarginalPath
+    sites : (n_period,) sequence of Site
+    """
+
+    def __init__(self, prior: MarginalPath, sites: Sequence[Site]) -> None:
+        self._prior, self._sites = prior, sites
+        split, n = prior.split, len(sites)
+        parts = [split.parts(site.linear) for site in sites]
+        self._d = np.stack([site.own for site in sites], axis=1)  # (n_own, n_period)
+        self._linear = np.stack([own for _, own in parts], axis=1)
+        k = prior.own_correlation
+        half = np.sqrt(self._d)
+        inner = np.eye(n) + half[:, :, None] * k * half[:, None, :]
+        seen = half[:, :, None] * np.linalg.inv(inner) * half[:, None, :]
+        self._w = 0.5 * (seen + seen.transpose(0, 2, 1))
+        self._kw = k @ self._w
+        self._g = k - self._kw @ k
+        alone = (self._g @ self._linear[:, :, None])[:, :, 0]
+        self._gd = self._g * self._d[:, None, :]
+        linear, precision = self._summed(parts, self._d * alone)
+        prior_linear = prior.folded(linear[:, None])[:, 0]
+        half_way = prior.folded(precision)
+        a = prior.folded(np.ascontiguousarray(half_way.T))
+        self._lower = _lower(np.eye(a.shape[0]) + 0.5 * (a + a.T))
+        half_mean = solve_triangular(self._lower, prior_linear, lower=True, check_finite=False)
+        self._mean = solve_triangular(
+            self._lower, half_mean, lower=True, trans=1, check_finite=False
+        )
+        _, logdet = np.linalg.slogdet(inner)
+        self.log_z = float(
+            0.5 * half_mean @ half_mean
+            - np.log(np.diag(self._lower)).sum()
+            + 0.5 * np.vdot(self._linear, alone)
+            - 0.5 * logdet.sum()
+        )
+
+    def _summed(
+        self, parts: Sequence[tuple[np.ndarray, np.ndarray]], known: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the sites say of the shared values of all periods, the effects left out."""
+        at, size = self._prior._at, int(self._prior._ends[-1])
+        linear, precision = np.zeros(size), np.zeros((size, size))
+        for t, site in enumerate(self._sites):
+            linear[at[t]] += parts[t][0] - site.load @ known[:, t]
+            if not (site.root.size or site.own.any()):
+                continue
+            precision[np.ix_(at[t], at[t])] += site.root.T @ site.root
+            for u in range(t, len(self._sites)):
+                weight = self._w[:, t, u]
+                if not weight.any():
+                    continue
+                block = (site.load * weight) @ self._sites[u].load.T
+                precision[np.ix_(at[t], at[u])] += block
+                if u > t:
+                    precision[np.ix_(at[u], at[t])] += block.T
+        return linear, precision
+
+    def _effects(self, shared: np.ndarray) -> np.ndarray:
+        """Return the means of the effects given shared values (n_period, n_shared, n).
+
+        Returns
+        -------
+        (n_own, n_period, n) float64
+        """
+        each = zip(self._sites, shared, strict=True)
+        y = np.stack([site.load.T @ of for site, of in each], axis=1)
+        return np.asarray(self._g @ (self._linear[:, :, None] - self._d[:, :, None] * y))
+
+    @cached_property
+    def _cov(self) -> np.ndarray:
+        """Covariance of what is factorised."""
+        found, info = lapack.dpotri(self._lower, lower=1)
+        if info:
+            msg = "the covariance of the periods' values could not be computed; use fewer points"
+            raise NumericalError(msg)
+        return np.tril(found) + np.tril(found, -1).T
+
+    def moments(self) -> tuple[np.ndarray, list[Arrow], np.ndarray]:
+        """Return means, covariances, and the covariances of ``y`` over periods of each area."""
+        prior, split, n = self._prior, self._prior.split, len(self._sites)
+        at = prior._at
+        half = prior.unfolded(self._cov)
+        cov = prior.unfolded(np.ascontiguousarray(half.T))
+        mean = prior.unfolded(self._mean[:, None])[:, 0]
+        shared = mean[at]
+        effects = self._effects(shared[:, :, None])[:, :, 0]
+        spread = np.zeros((split.n_own, n, n))
+        crosses = []
+        for t, site in enumerate(self._sites):
+            columns = np.ascontiguousarray(cov[:, at[t]])
+            cross = np.zeros((split.n_own, split.shared.size))
+            for u, other in enumerate(self._sites):
+                if other.own.any():
+                    across = other.load.T @ columns[at[u]]  # of y_u and s_t
+                    cross -= self._gd[:, t, u][:, None] * across
+                    if site.own.any():
+                        spread[:, u, t] = np.einsum("as,sa->a", across, site.load)
+            crosses.append(np.ascontiguousarray(cross.T))
+        own = self._g.diagonal(axis1=1, axis2=2) + np.einsum(
+            "atu,atu->at", self._gd @ spread, self._gd
+        )
+        means = np.stack([split.join(shared[t], effects[:, t]) for t in range(n)])
+        covs = [Arrow(cov[np.ix_(at[t], at[t])], crosses[t], own[:, t]) for t in range(n)]
+        return means, covs, spread
+
+    def slopes(self, spread: np.ndarray) -> list[np.ndarray]:
+        """Return the slopes of ``log Z`` by the parameters of each group's kernel.
+
+        With ``E`` the second moments of values between periods and ``K`` their prior covariance,
+        ``d log Z / dK = K^-1 (E - K) K^-1 / 2``; of the effects without an inverse,
+        ``(F V F' + r r' - W) / 2`` with ``F = (1 - W K) D``, ``r = (1 - W K)(lambda - D y)``.
+        """
+        prior = self._prior
+        by_k: list[np.ndarray | float] = [0.0] * len(prior.groups)
+        first = 0
+        for each in prior._shared:
+            rank, n = each.root.shape[1], each.places.size
+            rows = slice(first, first + rank * n)
+            first = rows.stop
+            if each.copies > 1:
+                about = self._mean[rows].reshape(rank, n)
+                moved = traced(self._cov[rows, rows], n) + about @ about.T - n * np.eye(rank)
+                back = np.linalg.pinv(each.root)
+                by_k[each.number] += 0.5 * back.T @ moved @ back
+        for number in prior._own:
+            if prior.groups[number].kernel.n_theta:
+                mean = prior.unfolded(self._mean[:, None])[:, 0][prior._at]
+                each_y = zip(self._sites, mean, strict=True)
+                y = np.stack([site.load.T @ of for site, of in each_y], axis=1)
+                left = np.eye(self._d.shape[1]) - self._kw.transpose(0, 2, 1)
+                f = left * self._d[:, None, :]
+                r = (left @ (self._linear - self._d * y)[:, :, None])[:, :, 0]
+                total = (f @ spread @ f.transpose(0, 2, 1) - self._w).sum(axis=0)
+                by_k[number] += 0.5 * (total + r.T @ r)
+        return [
+            _by_theta(group, prior._all, by) for group, by in zip(prior.groups, by_k, strict=True)
+        ]
+
+    def draws(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw all values: (n_period, n_value, n_draws)."""
+        prior, split = self._prior, self._prior.split
+        noise = rng.standard_normal((self._lower.shape[0], n_draws))
+        off = solve_triangular(self._lower, noise, lower=True, trans=1, check_finite=False)
+        shared = prior.unfolded(self._mean[:, None] + off)[prior._at]
+        value, vector = np.linalg.eigh(self._g)
+        root = vector * np.sqrt(np.maximum(value, 0.0))[:, None, :]
+        own = self._effects(shared)
+        own += root @ rng.standard_normal((*self._d.shape, n_draws))
+        found = np.empty((len(self._sites), split.n_value, n_draws))
+        found[:, split.shared], found[:, split.own] = shared, own.transpose(1, 0, 2)
+        return found
+
+
+def _lower(precision: np.ndarray) -> np.ndarray:
+    """Return the lower Cholesky factor."""
+    try:
+        found = np.asarray(cholesky(precision))
+    except np.linalg.LinAlgError:
+        found = np.full_like(precision, np.nan)
+    if not np.isfinite(np.diag(found)).all():
+        msg = (
+            "the periods' posterior broke down: its precision is not positive; use fewer "
+            "inducing points"
+        )
+        raise NumericalError(msg)
+    return found
+
+
+def _by_theta(group: Group, times: np.ndarray, by_k: np.ndarray | float) -> np.ndarray:
+    """Contract the slopes by a correlation between periods with its own by ``theta``."""
+    grad = np.zeros(group.theta.size)
+    if not grad.size:
+        return grad
+    lags, inverse = np.unique(np.abs(times[:, None] - times), return_inverse=True)
+    by_lag = np.bincount(inverse.ravel(), np.ravel(by_k), lags.size)
+    for k in range(grad.size):
+        away = group.theta.astype(np.complex128)
+        away[k] += IMAGINARY * 1j
+        grad[k] = by_lag @ np.imag(_correlation(group.kernel, away, lags)) / IMAGINARY
+    return grad
+
+
+def _correlation(kernel: MarkovKernel, theta: np.ndarray, lags: np.ndarray) -> np.ndarray:
+    return np.asarray(kernel.covariance(theta, lags))
+
+
+def _root(cov: np.ndarray) -> np.ndarray:
+    """Return a root of a covariance: (n, rank)."""
+    value, vector = np.linalg.eigh(0.5 * (cov + cov.T))
+    used = value > LEAST * value.max()
+    return np.asarray(vector[:, used] * np.sqrt(value[used]))
+
+
+def path_prior(groups: Sequence[Group], times: np.ndarray, split: Split) -> PathPrior:
+    """Return the prior of all periods in the form whose posterior costs less."""
+    if marginal_is_cheaper(groups, times.size, split):
+        return MarginalPath(groups, times, split)
+    return StateSpace(groups, times, split=split)
+
+
+def marginal_is_cheaper(groups: Sequence[Group], n_period: int, split: Split) -> bool:
+    """Return whether the effects of areas are better integrated out than filtered.
+
+    By the multiplications of a smoother: both ways give the same.
+    """
+    if not split.n_own:
+        return False
+    filtered, marginal = smoother_sizes(groups, split, n_period, split.n_own)
+    return marginal.work < filtered.work
+
+
+@dataclass(frozen=True)
+class SmootherSize:
+    """What a smoother of all periods takes, nearly.
+
+    Attributes
+    ----------
+    work : float
+        Multiplications.
+    kept : float
+        Numbers in memory at once.
+    """
+
+    work: float
+    kept: float
+
+
+def smoother_sizes(
+    groups: Sequence[Group], split: Split, n_period: int, n_own: int
+) -> tuple[SmootherSize, SmootherSize]:
+    """Return what the filter takes, and what the marginal way does.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+    split : Split
+    n_period, n_own : int
+        Periods and effects of areas; of ``groups`` the number of the latter does not matter.
+    """
+    own, n_shared = np.arange(split.n_value)[split.own], split.shared.size
+    n_state = unknown = 0
+    for group in groups:
+        shared = np.setdiff1d(group.values, own).size
+        n_state += shared * group.kernel.n_state
+        unknown += shared * (1 if group.kernel.still else n_period)
+        n_state += group.kernel.n_state * n_own if shared < group.values.size else 0
+    rank = min(n_shared, n_own) + n_own if split.n_own else n_shared
+    filtered = SmootherSize(
+        8.0 * n_period * n_state**2 * rank,
+        float(n_period) * n_state * (n_state + 2 * (n_shared + n_own)),
+    )
+    pairs = 1.5 * n_period**2 * n_shared**2 * n_own
+    effects = n_period * n_own * (2 * n_shared + 8 * n_period)
+    marginal = SmootherSize(
+        float(unknown) ** 3 + pairs, 4.0 * unknown**2 + n_period * n_shared**2 + effects
+    )
+    return filtered, marginal

@@ -1,0 +1,252 @@
+"""Blocks near some areas: of the effects of single areas, those of their own alone.
+
+A pixel has the effect of its own area, and of no other. So a block of some areas is computed with
+the shared inducing values and the effects of these areas: its cost does not grow with the number of
+areas of the country.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from models.aggregate.observed_draws import observed_factors
+from models.aggregate.surface_model import SurfaceModel
+from models.backend.arrays import like, namespace, to_host
+from models.core.block import BagBlock
+from models.core.protocol import Arrays, Stats, override
+from models.gp.area_kernel import AreaFeatures
+from models.gp.draws import FunctionDraws
+from models.gp.random_features import Features
+from models.temporal.sites import PARTS, Arrow, Split
+
+AREAS = 48  # of a block: beyond, their own effects cost more than a second pass
+OF_PIXELS = ("q", "cov")  # matrices over the inducing values
+
+
+def near(params: Arrays, areas: np.ndarray) -> Arrays:
+    """Return block parameters with the effects of some areas alone.
+
+    Parameters
+    ----------
+    params : dict of arrays
+        With ``own``, the places of such effects; returned as they are without.
+    areas : (n,) int64
+        Ascending.
+    """
+    if "own" not in params:
+        return params
+    split = Split.of(params)
+    rows = _rows(split, areas)
+    values, nodes = params["term_values"], params["term_nodes"]
+    term = int(np.flatnonzero(np.cumsum(values) == split.stop)[0])
+    first = int((values * nodes)[:term].sum())  # of its nodes; each is a value
+    n_node = params["w"].shape[0]
+    at = np.concatenate([np.arange(first), first + areas, np.arange(first + split.n_own, n_node)])
+    sizes = values.copy()
+    sizes[term] = areas.size
+    found = {name: each for name, each in params.items() if name not in _GONE}
+    found |= {name: params[name][at] for name in ("w", "node_share")}
+    found |= {"term_values": sizes, "value_time": params["value_time"][rows]}
+    if "alpha" in params:
+        found["alpha"] = params["alpha"][rows]
+    for name in OF_PIXELS:
+        if name in params:
+            found[name] = _chosen(Arrow.named(params, name), split, areas)
+    return found
+
+
+_GONE = ("own", *(f"{name}_{part}" for name in OF_PIXELS for part in PARTS))
+
+
+def _rows(split: Split, areas: np.ndarray) -> np.ndarray:
+    """Return the places of the shared values and of those of some areas."""
+    first = split.first
+    return np.concatenate([split.shared[:first], first + areas, split.shared[first:]])
+
+
+def _chosen(whole: Arrow, split: Split, areas: np.ndarray) -> np.ndarray:
+    """Return the matrix over the shared values and those of some areas."""
+    first, n = split.first, areas.size
+    shared = np.r_[0:first, first + n : split.shared.size + n]
+    own = np.arange(first, first + n)
+    found = np.zeros((shared.size + n, shared.size + n))
+    found[np.ix_(shared, shared)] = whole.shared
+    cross = whole.cross[:, areas]
+    found[np.ix_(shared, own)], found[np.ix_(own, shared)] = cross, cross.T
+    found[own, own] = whole.own[areas]
+    return found
+
+
+def parts_of(block: BagBlock) -> Iterator[BagBlock]:
+    """Yield a block in parts of few areas; on a device whole."""
+    if block.n_bag <= AREAS or namespace(block.x) is not np:
+        yield block
+        return
+    n = -(-block.n_bag // AREAS)
+    for bags in np.array_split(np.arange(block.n_bag), n):
+        yield block.at(bags)
+
+
+def near_inputs(params: Arrays, z: Any) -> Arrays:
+    """Return the block parameters near scaled inputs (..., n_dim); -1 is in no area."""
+    if "own" not in params:
+        return params
+    areas = np.unique(to_host(z[..., params["x_mean"].size - 1]))
+    return near(params, areas[areas >= 0].astype(np.int64))
+
+
+def stats_near(
+    compute: Callable[[Arrays, BagBlock, Any], tuple[Stats, Any]],
+    params: Arrays,
+    block: BagBlock,
+    local: Any,
+) -> tuple[Stats, Any]:
+    """Return the sums of a block, computed in parts of few areas.
+
+    Parameters
+    ----------
+    compute : callable
+        Returns the sums of a part.
+    params, block, local
+        As of ``block_stats``.
+    """
+    if "own" not in params or "gather" in params:
+        return compute(params, block, local)
+    found: Stats | None = None
+    for part in parts_of(block):
+        areas = np.unique(to_host(part.bag) % int(params["n_area"][0]))
+        stats, local = compute(near(params, areas), part, local)
+        stats = _of_all_areas(stats, params, areas)
+        found = stats if found is None else found + stats
+    assert found is not None
+    return found, local
+
+
+def _of_all_areas(stats: Stats, params: Arrays, areas: np.ndarray) -> Stats:
+    """Return the sums of a block near some areas as those of all areas."""
+    split = Split.of(params)
+    sums = dict(stats.sums)
+    xp = namespace(sums["alpha"])
+    rows = like(_rows(split, areas), sums["alpha"])
+    alpha = xp.zeros(split.n_value)
+    alpha[rows] = sums["alpha"]
+    sums["alpha"] = alpha
+    del sums["w"]  # inducing variables of a series stay where they are
+    first, n = split.first, areas.size
+    shared = np.r_[0:first, first + n : split.shared.size + n]
+    at = like(areas, sums["alpha"])
+    for name in OF_PIXELS:
+        if name in sums:
+            whole = sums[name]
+            cross, own = xp.zeros((shared.size, split.n_own)), xp.zeros(split.n_own)
+            by_shared = whole[like(shared, whole)]
+            cross[:, at] = by_shared[:, first : first + n]
+            own[at] = xp.diag(whole)[first : first + n]
+            sums[name] = by_shared[:, like(shared, whole)]
+            sums[f"{name}_cross"], sums[f"{name}_own"] = cross, own
+    return Stats(stats.bound, stats.n_bag, sums)
+
+
+def observed_near(
+    model: SurfaceModel, params: Arrays, away: np.ndarray, bags: BagBlock, drawn: np.ndarray
+) -> np.ndarray:
+    """Return :func:`models.aggregate.observed_draws.observed_factors` of bags of many areas.
+
+    Parameters
+    ----------
+    model, params, bags, drawn
+        As there; the last column of the bags' inputs is the number of the area.
+    away : (n_value, n_draws) float64
+    """
+    if "own" not in params:
+        return observed_factors(model, params, away, bags, drawn)
+    split, found = Split.of(params), np.empty_like(drawn)
+    for start in range(0, bags.n_bag, AREAS):
+        rows = np.arange(start, min(start + AREAS, bags.n_bag))
+        few = bags.at(rows)
+        areas = np.unique(few.x[:, -1]).astype(np.int64)
+        own = away[_rows(split, areas)]
+        found[:, rows] = observed_factors(model, near(params, areas), own, few, drawn[:, rows])
+    return found
+
+
+@dataclass(frozen=True)
+class OwnEffects:
+    """The term of areas' effects among the features of a drawn function.
+
+    Attributes
+    ----------
+    number : int
+        Of the part of the features.
+    shared : (n_feature - n_area - 1,) int64
+        Rows of the weights of all other parts.
+    own : slice
+        Rows of its own: one for each area, and one for no area.
+    sd, whole_sd : float
+        Deviation of an effect, and of it with the noise of its inducing value.
+    column : int
+        Of the inputs that has the number of the area.
+    """
+
+    number: int
+    shared: np.ndarray
+    own: slice
+    sd: float
+    whole_sd: float
+    column: int
+
+    @classmethod
+    def of(cls, features: Features, whole_sd: float) -> OwnEffects:
+        """Find it."""
+        first = 0
+        for number, part in enumerate(features.parts):
+            own = slice(first, first + part.n_feature)
+            if isinstance(part, AreaFeatures):
+                rest = np.delete(np.arange(features.n_feature), own)
+                assert part.amplitude is not None
+                return cls(number, rest, own, part.amplitude, whole_sd, part.column)
+            first = own.stop
+        msg = "the features have no effects of areas"
+        raise ValueError(msg)
+
+    def others(self, features: Features) -> Features:
+        """Return the features of all other terms."""
+        parts = features.parts
+        return replace(features, parts=parts[: self.number] + parts[self.number + 1 :])
+
+    def table(self, weight: np.ndarray, u_white: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Return the drawn effects by Matheron's rule: (n_area + 1, n_draws), of no area last.
+
+        Parameters
+        ----------
+        weight : (n_feature, n_draws) float64
+        u_white, noise : (n_area, n_draws) float64
+            Whitened inducing values, and what the prior's carry of noise.
+        """
+        table = self.sd * weight[self.own]
+        off = u_white - (table[:-1] + noise) / self.whole_sd
+        table[:-1] += self.sd**2 * off / self.whole_sd
+        return table
+
+
+@dataclass(frozen=True)
+class FunctionsByArea(FunctionDraws):
+    """Drawn functions with an effect of each area, read from a table.
+
+    Attributes
+    ----------
+    table : (n_area + 1, n_draws) float64
+    column : int
+    """
+
+    table: np.ndarray
+    column: int
+
+    @override
+    def latent(self, z: np.ndarray) -> np.ndarray:
+        own = self.table[z[:, self.column].astype(np.int64)]
+        return super().latent(z) + own.astype(z.dtype)

@@ -1,0 +1,63 @@
+"""What two maps of several periods say differently of the periods that both have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.comparison.periods import PERIODS_CHANGE, periods_line, write_periods_change
+
+
+def _side(directory: Path, observed: Any, mean: Any, **more: Any) -> Any:
+    directory.mkdir()
+    mean = np.array(mean, float)
+    table = pd.DataFrame(
+        {
+            "id": ["A", "B", "A", "B"],
+            "period": ["2024-01", "2024-01", "2024-02", "2024-02"],
+            "observed": np.array(observed, float),
+            "mean": mean,
+            "lower": mean - 5.0,
+            "upper": mean + 5.0,
+            "rate": mean / 10.0,
+            **more,
+        }
+    )
+    table.to_parquet(directory / "periods.parquet")
+    return SimpleNamespace(directory=directory)
+
+
+def test_new_and_corrected_counts_and_moved_estimates_are_told(tmp_path: Path) -> None:
+    a = _side(tmp_path / "a", [396, np.nan, 20, 30], [400, 12, 20, 30])
+    b = _side(tmp_path / "b", [39, 11, 20, 30], [380, 12, 27, 33])
+    found = write_periods_change(a, b, tmp_path)
+    assert found is not None
+    assert (found["n_new"], found["n_corrected"], found["n_estimates"]) == (1, 1, 2)
+    assert "1 corrected (A 2024-01 396 -> 39); 2 estimates" in periods_line(found)
+    table = pd.read_csv(tmp_path / PERIODS_CHANGE).set_index(["id", "period"])
+    assert table["count"].fillna("").to_dict() == {
+        ("A", "2024-01"): "corrected", ("B", "2024-01"): "new", ("A", "2024-02"): ""
+    }  # fmt: skip
+
+
+def test_a_map_of_one_period_has_none(tmp_path: Path) -> None:
+    a = _side(tmp_path / "a", [1, 2, 3, 4], [1, 2, 3, 4])
+    assert write_periods_change(a, SimpleNamespace(directory=tmp_path), tmp_path) is None  # type: ignore[arg-type]
+    assert not (tmp_path / PERIODS_CHANGE).exists()
+
+
+def test_a_suppressed_count_that_is_given_at_last_is_a_correction(tmp_path: Path) -> None:
+    hidden = {
+        "observed_lower": [np.nan, 0, np.nan, np.nan],
+        "observed_upper": [np.nan, 4, *[np.nan] * 2],
+    }
+    none = {name: [np.nan] * 4 for name in hidden}
+    a = _side(tmp_path / "a", [1, np.nan, 3, 4], [1, 2, 3, 4], **hidden)
+    b = _side(tmp_path / "b", [1, 3, 3, 4], [1, 2, 3, 4], **none)
+    found = write_periods_change(a, b, tmp_path)
+    assert found is not None
+    assert (found["n_new"], found["n_corrected"]) == (0, 1)
