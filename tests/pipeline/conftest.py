@@ -248,10 +248,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Make a bucket, and have addresses without other options lead to it, with short waits."""
-    from pipeline.storage import location as storage
+    """Make a bucket, and have addresses without other options lead to it."""
     from tests.pipeline.storage.s3_server import new_bucket
 
-    monkeypatch.setattr(storage, "_FIRST_WAIT", 0.01)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
     return new_bucket(s3)

@@ -33,7 +33,7 @@ def province_of(name: str) -> str:
 
 def write(directory: Path, n: int = 4, cases: str = "") -> Path:
     """Write inputs whose western districts are late in two months; the provinces have totals."""
-    config = write_inputs(directory, n, more=MORE)
+    config = write_inputs(directory, n, more=MORE, max_epochs=3)
     text = config.read_text("utf-8").replace("integrate: 2", "integrate: none")
     config.write_text(text, encoding="utf-8")
     frame = areas()
