@@ -111,7 +111,8 @@ def test_a_suppressed_count_is_taken_off_as_its_interval(tmp_path: Path) -> None
 
 def test_a_run_uses_totals_and_says_so_and_an_update_takes_a_month_in(tmp_path: Path) -> None:
     config = write(tmp_path)
-    assert main(["run", str(config), "--quiet"]) == 0
+    for stage in ("ingest", "fit", "predict"):
+        assert main([stage, str(config), "--quiet"]) == 0
     table = pd.read_csv(tmp_path / "out/periods.csv", dtype=str).set_index(["period", "id"])
     late = [("2024-02", name) for name in LATE["2024-02"]]
     assert set(table.index[table["counted_in"] == "rest of north-west"]) == set(late)
