@@ -30,6 +30,7 @@ from pipeline.storage import location, web_state
 BLANK = b64decode(  # a picture of one pixel
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTjWSgAAAABJRU5ErkJggg=="
 )
+NODES = {name: getattr(chain, name)[::3] for name in ("SDS", "SPREADS", "SIDES")}
 # Users have no boto3, which moto brings. Where keys of S3 are set, each `rasterio.Env` would make a
 # session of it: a third of the time of a run.
 rasterio.session.boto3 = None
@@ -42,8 +43,8 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
     """Shorten what every run draws, until the patch is undone."""
     patch.setattr(chain, "WARM", 20)
     patch.setattr(chain.explore, "__defaults__", (100,))
-    for name in ("SDS", "SPREADS", "SIDES"):
-        patch.setattr(chain, name, getattr(chain, name)[::3])
+    for name, nodes in NODES.items():
+        patch.setattr(chain, name, nodes)
     patch.setattr(vbagg, "MEMBERS", 4)
     patch.setattr(size_defaults, "SIMULATIONS", "none")
     for asked in (location, web_state):

@@ -290,7 +290,8 @@ def test_a_series_needs_no_effects_of_areas(tmp_path: Path) -> None:
     own = 'kernel: "smooth(x) + matern12(space) * time(matern12)"'
     text = text.replace("n_season: 4}", f"n_season: 4}}\n  {own}")
     config.write_text(text, encoding="utf-8")
-    assert main(["run", str(config), "--quiet"]) == 0
+    for stage in ("ingest", "fit", "predict"):
+        assert main([stage, str(config), "--quiet"]) == 0
     write_months(tmp_path, 4)
     assert main(["update", str(config), "--quiet"]) == 0
     told = json.loads((tmp_path / "out/run.json").read_text(encoding="utf-8"))
