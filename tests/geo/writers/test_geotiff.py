@@ -153,7 +153,7 @@ import numpy as np
 from geo.writers.geotiff import TiledWriter
 from geo.grids.grid import Grid
 grid = Grid.from_bounds("EPSG:32738", (0, 0, int(sys.argv[1]), int(sys.argv[1])), 1)
-block = np.ones((512, 512))
+block = np.random.default_rng(0).random((512, 512))
 with TiledWriter(sys.argv[2], grid) as out:
     for tile in grid.tiles(512):
         out.write(tile, block[: tile.n_row, : tile.n_col])

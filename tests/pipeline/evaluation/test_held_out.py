@@ -91,7 +91,7 @@ def test_the_posterior_is_what_draw_areas_draws(store: BagStore) -> None:
 def test_areas_by_weights_are_those_of_cold_refits(store: BagStore, posterior: Posterior) -> None:
     left = leave_areas_one_by_one(posterior, 0)
     assert (left.k <= trusted(2000)).mean() > 0.9
-    areas = np.arange(0, N_AREA, 8)
+    areas = np.arange(0, N_AREA, 4)
     found = np.array(
         [cold(store, np.arange(N_AREA) == area).log_density[0] for area in areas.tolist()]
     )
@@ -112,14 +112,14 @@ def test_regions_by_weights_are_those_of_cold_refits(store: BagStore, posterior:
     for number in range(12):
         out = fold == number
         found, k = leave_region_out(posterior, out, out, 0)
-        if k > trusted(2000) or len(gaps) == 6:
+        if k > trusted(2000):
             continue
         again = cold(store, out)
         assert (again.bag == found.bag).all()
         gap = found.log_density - again.log_density
         gaps.append(gap.mean())
         errors.append(gap.std(ddof=1))
-    assert len(gaps) == 6
+    assert len(gaps) >= 6
     error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
     assert abs(np.mean(gaps)) < 2.5 * error + 0.01
 
