@@ -8,6 +8,7 @@ import importlib
 
 import pytest
 
+from pipeline.core.sources import own_sources
 from pipeline.run.stages import STAGES
 from tests.quick import shorten
 
@@ -21,5 +22,6 @@ for _name in (
 ):
     importlib.import_module(_name)
 shorten(pytest.MonkeyPatch())
+own_sources()  # seconds in a process whose user has no cache yet
 gc.collect()
 gc.freeze()  # else every child walks, copies and frees all modules as it ends: 0.7 s of each

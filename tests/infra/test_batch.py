@@ -18,7 +18,6 @@ from moto import mock_aws
 
 from pipeline.cli.main import main
 from pipeline.core.exit_status import ExitStatus
-from pipeline.storage import location
 from tests.pipeline.storage.s3_server import Weather, request, stormy
 from tests.pipeline.storage.test_s3 import SAME, Run
 
@@ -213,7 +212,6 @@ def test_a_run_needs_no_more_rights_than_the_policy_gives(s3, tmp_path, monkeypa
     request(s3, "PUT", "/maps/my/outside.yaml", text.encode())
     weather = Weather(denied=1.0, only=lambda method, path: not _allows(policy, method, path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(location, "_FIRST_WAIT", 0.01)
     with stormy(s3, weather) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         (here := tmp_path / "here").mkdir()

@@ -26,6 +26,7 @@ from pipeline.store.bag_store import BagStore, StoreLayout
 from tests.pipeline.series_inputs import write_quarters
 from tests.pipeline.stores import write_store
 from tests.plain import plain
+from tests.quick import shorten
 
 N_ROW, N_COL, SIDE = 21, 28, 6
 
@@ -147,8 +148,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def quarters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the output of a run of six quarters; tests must leave its files as they are."""
     config = write_quarters(tmp_path_factory.mktemp("quarters"))
-    for stage in ("ingest", "fit", "predict", "report"):
-        assert main([stage, str(config), "--quiet"]) == 0
+    with pytest.MonkeyPatch.context() as patch:  # a module's runs are shortened after this is made
+        shorten(patch)
+        for stage in ("ingest", "fit", "predict", "report"):
+            assert main([stage, str(config), "--quiet"]) == 0
     return config.parent / "out"
 
 
@@ -248,10 +251,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Make a bucket, and have addresses without other options lead to it, with short waits."""
-    from pipeline.storage import location as storage
+    """Make a bucket, and have addresses without other options lead to it."""
     from tests.pipeline.storage.s3_server import new_bucket
 
-    monkeypatch.setattr(storage, "_FIRST_WAIT", 0.01)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
     return new_bucket(s3)

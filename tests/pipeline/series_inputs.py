@@ -104,8 +104,13 @@ def write_months(directory: Path, n: int) -> None:
     counts(n).to_csv(directory / "cases.csv", index=False)
 
 
-def write_inputs(directory: Path, n: int = len(MONTHS), *, more: str = "") -> Path:
-    """Write the inputs of the first months; return the configuration."""
+def write_inputs(
+    directory: Path, n: int = len(MONTHS), *, more: str = "", max_epochs: int = 300
+) -> Path:
+    """Write the inputs of the first months; return the configuration.
+
+    Three epochs are a fit in a third of the time, for tests of what goes into it and comes of it.
+    """
     areas().to_file(directory / "areas.gpkg", driver="GPKG")
     write_raster(directory / "people.tif", people())
     write_raster(directory / "elevation.tif", elevation())
@@ -123,7 +128,7 @@ model:
   inducing: 9
   integrate: 2
   options: {{n_moving: 9, n_season: 4}}
-fit:         {{seed: 1}}
+fit:         {{seed: 1, max_epochs: {max_epochs}}}
 compute:     {{workers: 1}}
 output:      {{dir: out, draws: 40, periods: ["2024-01"], forecast: 1}}
 {more}"""

@@ -153,7 +153,7 @@ def test_an_interruption_is_130_and_says_how_to_go_on(project, capsys, monkeypat
 
 
 def test_a_defect_of_any_command_is_json_for_machines(tmp_path, capsys, monkeypatch):
-    group = typer.main.get_command(cli_main.app)
+    group = typer.main.get_group(cli_main.app)  # of its own
     given = tmp_path / "given.yaml"
     given.touch()
 

@@ -29,10 +29,6 @@ ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.timeout(120)
 
 
-def command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "pipeline.cli", *map(str, words)]
-
-
 @pytest.fixture
 def write(files: Any) -> Any:
     """Write a configuration that runs in seconds, with some sections changed."""
@@ -52,11 +48,6 @@ def write(files: Any) -> Any:
     return write
 
 
-def test_2_bad_input_of_a_process_of_its_own() -> None:
-    done = subprocess.run(command("run", "x.yaml"), cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == ExitStatus.BAD_INPUT == 2
-
-
 def test_1_a_defect() -> None:
     code = (
         "import sys, pipeline.cli.main as cli\n"
@@ -72,7 +63,7 @@ def test_1_a_defect() -> None:
 
 def test_2_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("run", "check", "plan", "publish", "versions", "ingest"):
-        assert main([name, "nowhere.yaml"]) == ExitStatus.BAD_INPUT
+        assert main([name, "nowhere.yaml"]) == ExitStatus.BAD_INPUT == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
 
 
@@ -130,11 +121,11 @@ def test_bad_input_beside_what_is_away_is_2(files: Any, write: Any) -> None:
 
 
 def test_141_nobody_reads() -> None:
+    """A process of its own, that Python starts."""
     reader, writer = os.pipe()
     os.close(reader)
-    process = subprocess.Popen(
-        command("models", "--json"), cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "pipeline.cli", "models", "--json"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     _, stderr = process.communicate()
     assert (process.returncode, stderr) == (ExitStatus.PIPE_CLOSED, "")
@@ -227,9 +218,7 @@ def test_143_also_before_a_command_has_begun() -> None:
         "r.full_version = lambda: os.kill(os.getpid(), signal.SIGTERM)\n"
         "sys.exit(cli.main(['--version']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = Command(code=code).wait()
     assert (done.returncode, done.stderr) == (ExitStatus.TERMINATED, "terminated\n")
 
 

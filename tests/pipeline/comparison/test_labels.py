@@ -14,7 +14,8 @@ from tests.bands import read
 LABELS = ("100110010", "111110010")  # M01 and M02 turn positive
 
 
-SPARSE = {"kind": "vwsgp", "inducing": 10}
+ONE = {"variance": 1.0, "lengthscale": 1.0, "calibrate": "none"}  # one fit
+SPARSE = {"kind": "vwsgp", "inducing": 10, "options": ONE}
 
 
 def labelled(files, number, model=SPARSE):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.sources import PACKAGES, SourceTree, code_hashes, own_sources
+from pipeline.core.sources import PACKAGES, SourceTree, cache_dir, code_hashes, own_sources
 from pipeline.run.stages import STAGES
 
 ROOT = Path(__file__).parents[3]
@@ -97,6 +97,10 @@ def test_stages_reach_their_own_rooms_and_not_those_of_others():
 
 
 def test_the_graph_of_all_stages_takes_a_tenth_of_a_second(tmp_path):
+    own_sources.__wrapped__()  # parses what no process before it has
+    (tmp_path / "disagg").mkdir()
+    for path in cache_dir().glob("sources-*.json"):
+        shutil.copy(path, tmp_path / "disagg")
     code = (
         "import time\nfrom pipeline.core.sources import own_sources\nt = time.process_time()\n"
         "for m in ('ingest', 'training', 'prediction', 'evaluation', 'reporting'):\n"
@@ -104,8 +108,5 @@ def test_the_graph_of_all_stages_takes_a_tenth_of_a_second(tmp_path):
         "print(time.process_time() - t)"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)}
-    taken = [
-        float(subprocess.run([sys.executable, "-c", code], env=env, stdout=-1, check=True).stdout)
-        for _ in range(2)
-    ]
-    assert taken[1] < 0.1  # the first has parsed all modules
+    done = subprocess.run([sys.executable, "-c", code], env=env, stdout=-1, check=True)
+    assert float(done.stdout) < 0.1

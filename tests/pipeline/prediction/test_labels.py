@@ -27,6 +27,10 @@ from pipeline.store.bag_store import BagStore
 SPEC = CountrySpec(
     (36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation", "temperature"), n_inducing=12
 )
+LARGER = CountrySpec(
+    (60, 66), 1 / 24, 2500, 60, 10, 1e6, covariates=("elevation", "temperature", "rainfall", "evi")
+)
+ONE = {"variance": 1.0, "lengthscale": 1.0, "calibrate": "none"}  # one fit
 LABELS = dict(zip((f"M{k:02d}" for k in range(9)), "100110010", strict=True))
 
 
@@ -40,7 +44,7 @@ def _config(files: Any, **sections: Any) -> Any:
     del mapping["counts"]
     mapping |= {
         "labels": {"path": "outbreaks.csv", "value": "outbreak"},
-        "model": {"kind": "vwsgp", "inducing": 10},
+        "model": {"kind": "vwsgp", "inducing": 10, "options": ONE},
         "fit": {"max_epochs": 5, "seed": 1},
         "evaluate": {"folds": 3, "schemes": ["area"]},
         "output": {"dir": str(files.directory / "out")},
@@ -235,10 +239,11 @@ def test_a_simulated_country_of_labels(tmp_path):
 
 @pytest.mark.ci
 def test_a_map_from_labels_knows_more_than_the_labels(tmp_path):
-    path = simulate_country(tmp_path, labels=True)
+    path = simulate_country(tmp_path, LARGER, labels=True)
     text = path.read_text().replace("schemes: [area, block]", "schemes: []")
     path.write_text(text)
-    assert main(["run", str(path), "--quiet"]) == 0
+    for stage in ("ingest", "fit", "predict", "evaluate"):
+        assert main([stage, str(path), "--quiet"]) == 0
     truth = json.loads((tmp_path / "out/evaluation.json").read_text())["truth"]
     assert truth["pixels"]["auc"] > truth["area_label"]["auc"] + 0.08
     # Inside the positive areas, where the label says the same of every pixel.

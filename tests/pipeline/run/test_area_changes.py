@@ -52,7 +52,7 @@ def cases_of_then(n: int) -> pd.DataFrame:
 
 def write(directory: Path, n: int, more: str = MORE) -> Path:
     """Write inputs of the first months, counted by the areas of each."""
-    config = write_inputs(directory, n, more=more)
+    config = write_inputs(directory, n, more=more, max_epochs=3)
     cases_of_then(n).to_csv(directory / "cases.csv", index=False)
     (directory / "changes.csv").write_text(CHANGES, encoding="utf-8")
     text = config.read_text("utf-8").replace(
@@ -65,7 +65,8 @@ def write(directory: Path, n: int, more: str = MORE) -> Path:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = write(tmp_path_factory.mktemp("changes"), 5)
-    assert main(["run", str(config), "--quiet"]) == 0
+    for stage in ("ingest", "fit", "predict"):
+        assert main([stage, str(config), "--quiet"]) == 0
     return config
 
 

@@ -54,7 +54,7 @@ def configured(
     directory: Path, cube: str = "days.zarr", n: int = 4, wet: str = "lag: [0, 1, 2]"
 ) -> Path:
     """Write the inputs, and two covariates of the cube beside the others."""
-    config = write_inputs(directory, n)
+    config = write_inputs(directory, n, max_epochs=3)
     text = config.read_text().replace(
         "time:        {step: month}",
         f"  wet:       {{path: {cube}, variable: rain, aggregate: sum, {wet}}}\n"
@@ -183,7 +183,7 @@ def test_what_a_cube_lacks_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_lags_of_files_by_period(tmp_path: Path) -> None:
-    config = write_inputs(tmp_path, 3)
+    config = write_inputs(tmp_path, 3, max_epochs=3)
     text = config.read_text().replace('"rain_{period}.tif"}', '"rain_{period}.tif", lag: [0, 1]}')
     config.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"covariates.rain_lag1.*no file .*rain_2023-12.tif"):

@@ -285,12 +285,13 @@ def test_workers_and_threads_give_the_same_bits(three: Path) -> None:
 
 
 def test_a_series_needs_no_effects_of_areas(tmp_path: Path) -> None:
-    config = write_inputs(tmp_path, 3, more=EVALUATE)
+    config = write_inputs(tmp_path, 3, more=EVALUATE, max_epochs=3)
     text = config.read_text(encoding="utf-8").replace("integrate: 2", "integrate: none")
     own = 'kernel: "smooth(x) + matern12(space) * time(matern12)"'
     text = text.replace("n_season: 4}", f"n_season: 4}}\n  {own}")
     config.write_text(text, encoding="utf-8")
-    assert main(["run", str(config), "--quiet"]) == 0
+    for stage in ("ingest", "fit", "predict"):
+        assert main([stage, str(config), "--quiet"]) == 0
     write_months(tmp_path, 4)
     assert main(["update", str(config), "--quiet"]) == 0
     told = json.loads((tmp_path / "out/run.json").read_text(encoding="utf-8"))
@@ -303,7 +304,7 @@ def test_a_dry_month_and_counts_that_are_all_suppressed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No rain anywhere is a value, and no known count is no error of a forecast."""
-    config = write_inputs(tmp_path, 4, more=EVALUATE)
+    config = write_inputs(tmp_path, 4, more=EVALUATE, max_epochs=3)
     write_raster(tmp_path / "rain_2024-04.tif", np.zeros((SIDE, SIDE)))
     counts(4).assign(cases="<5").to_csv(tmp_path / "cases.csv", index=False)
     text = config.read_text(encoding="utf-8").replace("integrate: 2", "integrate: none")

@@ -51,7 +51,7 @@ def minutes() -> pd.DataFrame:
 
 def no_rasters(directory: Path, covariates: str = TABLES, n: int = 3) -> Path:
     """Write inputs without rasters; people of areas are a column of the counts."""
-    config = write_inputs(directory, n)
+    config = write_inputs(directory, n, max_epochs=3)
     text = config.read_text("utf-8").replace("value: cases", "value: cases, weight: people")
     start, stop = text.index("population:"), text.index("time: ")
     text = text[:start] + GRID + covariates + text[stop:]

@@ -17,7 +17,6 @@ from geo.grids.grid import Tile
 from geo.sources.raster_header import BandChoice
 from geo.sources.registry import source_of
 from pipeline.cli.main import main
-from pipeline.storage import web_state
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.input_cache import is_cached, local_copy
 from pipeline.storage.location import Storage, StorageError
@@ -43,8 +42,7 @@ def of_month(data: xr.Dataset, month: str = "2024-01") -> np.ndarray:
 
 
 @pytest.fixture
-def web(tmp_path, monkeypatch):
-    monkeypatch.setattr(web_state, "_FIRST_WAIT", 0.01)
+def web(tmp_path):
     (tmp_path / "in").mkdir()
     with serving_parts(tmp_path / "in") as server:
         yield server, Storage(None, 1, 5.0, str(tmp_path / "scratch"))

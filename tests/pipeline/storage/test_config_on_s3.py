@@ -51,7 +51,6 @@ def test_a_store_that_is_away_is_told_to_try_again(tmp_path, monkeypatch, capsys
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-    monkeypatch.setattr("pipeline.storage.location._FIRST_WAIT", 0.001)
     monkeypatch.setattr("pipeline.updates.retry.RetryPolicy.retries", 0, raising=False)
     monkeypatch.setattr("pipeline.updates.retry.time.sleep", lambda _: None)
     assert main(["run", "s3://bucket/my.yaml"]) == 75

@@ -78,9 +78,8 @@ def country(tmp_path_factory):
 
 
 @pytest.fixture
-def there(country, s3, monkeypatch):
+def there(country, s3):
     """Upload the country's inputs to a new bucket; give its name."""
-    monkeypatch.setattr(storage, "_FIRST_WAIT", 0.01)
     return country.upload(s3)
 
 

@@ -72,9 +72,8 @@ class Place:
 
 
 @pytest.fixture(params=["http", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def place(request: pytest.FixtureRequest, tmp_path: Path):
     """Serve a folder with a wide raster over HTTP, or from S3."""
-    monkeypatch.setattr(web_state, "_FIRST_WAIT", 0.01)
     (tmp_path / "in").mkdir()
     place = Place(request.param, tmp_path / "in", tmp_path / "scratch")
     if place.kind == "http":
@@ -170,8 +169,7 @@ def test_a_connection_that_breaks_is_tried_again_then_told(place):
 
 
 @pytest.fixture
-def web(tmp_path, monkeypatch):
-    monkeypatch.setattr(web_state, "_FIRST_WAIT", 0.01)
+def web(tmp_path):
     (tmp_path / "in").mkdir()
     write_raster(tmp_path / "in" / "wide.tif")
     with serving_parts(tmp_path / "in") as server:

@@ -178,7 +178,6 @@ def delivered(s3, files):
 def test_the_watch_reaches_a_store_as_the_run_does(files, s3, delivered, monkeypatch):
     # Nothing in the environment says where the store is: `storage.endpoint` does.
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    monkeypatch.setattr("pipeline.storage.location._FIRST_WAIT", 0.01)
     bucket, deliver = delivered
     with stormy(s3, Weather(seed=2, error=0.3)) as through:
         counts = {"path": f"s3://{bucket}/in/cases_{{period}}.csv", "value": "cases"}
@@ -202,7 +201,6 @@ def test_the_watch_reaches_a_store_as_the_run_does(files, s3, delivered, monkeyp
 
 def test_the_watch_gives_up_when_the_run_would(files, s3, delivered, monkeypatch):
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    monkeypatch.setattr("pipeline.storage.location._FIRST_WAIT", 0.01)
     bucket, deliver = delivered
     deliver("cases.csv")
     sky = Weather(error=1.0)
