@@ -19,9 +19,9 @@ from geo.core.errors import InputError, Problem, name_first
 from geo.core.stopping import stop_if_asked
 from geo.grids.grid import Tile
 from geo.sources.cube_axes import NoGridError, cube_crs, grid_axes
+from geo.sources.cube_times import TimeAxis, time_axis
 from geo.sources.icechunk_store import SUFFIX, committed_store, is_repository
 from geo.sources.raster import RasterSource
-from geo.sources.raster_bands import iso_times, texts_of_times
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
 from geo.sources.source import (
     N_NAMED,
@@ -66,15 +66,15 @@ class Cube(Source):
         self._axes = axes = grid_axes(self.path, data, own)
         self._others = [str(dim) for dim in own.dims if dim not in (axes.y_name, axes.x_name)]
         self._sizes = [own.sizes[dim] for dim in self._others]
-        time, texts, calendar = _times(own, self._others)
-        every: Sequence[Band] = _bands(own, self._name, self._others, time, texts)
+        time = time_axis(self.path, data, own, self._others)
+        every: Sequence[Band] = _bands(own, self._name, self._others, time)
         if choice.band is not None:
             if not 1 <= choice.band <= len(every):
                 found = f"has {len(every)} band(s), but band {choice.band} is requested"
                 raise InputError(Problem(self.path, found, f"give a band from 1 to {len(every)}"))
             every = [every[choice.band - 1]]
         every = of_level(self.path, every, choice.level)
-        bands = of_time(self.path, every, None if choice.time == time else choice.time)
+        bands = of_time(self.path, every, None if choice.time == time.name else choice.time)
         if len({each.levels for each in bands}) > 1:
             one_band(self.path, bands)
         attrs = {**own.encoding, **own.attrs}
@@ -95,7 +95,8 @@ class Cube(Source):
             offset=float(attrs.get("add_offset", 0.0)),
             unit=str(attrs.get("units", "")),
             description=str(attrs.get("long_name", "")),
-            calendar=calendar,
+            calendar=time.calendar,
+            climatology=time.climatology,
         ).declared(header)
 
     def describe(self) -> Description:
@@ -230,7 +231,9 @@ def open_cube(path: str, store: Any = None) -> Any:
 
 def _variable(path: str, data: Any, wanted: str | None) -> str:
     """Return the name of the variable to read; InputError unless one alone fits."""
-    bounds = {data[name].attrs.get("bounds") for name in data.variables}
+    bounds = {
+        data[name].attrs.get(key) for name in data.variables for key in ("bounds", "climatology")
+    }
     known = [
         str(name)
         for name, each in data.data_vars.items()
@@ -252,40 +255,17 @@ def _variable(path: str, data: Any, wanted: str | None) -> str:
     raise InputError(Problem(path, found, remedy))
 
 
-def _times(own: Any, others: Sequence[str]) -> tuple[str, tuple[str, ...], str]:
-    """Return the axis of times ("" for none), its times as ISO text, and its calendar."""
-    for dim in others:
-        if dim not in own.coords:
-            continue
-        axis = own[dim]
-        units, values = str(axis.attrs.get("units", "")), axis.to_numpy()
-        if values.dtype.kind == "M":
-            return dim, tuple(texts_of_times(values.astype("datetime64[m]"))), "standard"
-        if " since " in units:
-            calendar = str(axis.attrs.get("calendar", "standard")).lower()
-            return dim, _decoded(tuple(values.tolist()), units, calendar), calendar
-    return "", (), "standard"
-
-
-@functools.lru_cache(maxsize=16)  # each period of a run opens its cube, of 40 years of days, say
-def _decoded(values: tuple[float, ...], units: str, calendar: str) -> tuple[str, ...]:
-    numbers = {str(k): str(value) for k, value in enumerate(values)}
-    return tuple(iso_times(numbers, units, calendar).values())
-
-
-def _bands(
-    own: Any, name: str, others: Sequence[str], time: str, texts: tuple[str, ...]
-) -> tuple[Band, ...]:
+def _bands(own: Any, name: str, others: Sequence[str], time: TimeAxis) -> tuple[Band, ...]:
     """Return a band of each step of the axes besides rows and columns, as they are stored."""
     steps = []
     for dim in others:
-        at: tuple[str, ...] = texts if dim == time else ("",)
-        if dim != time and own.sizes[dim] > 1:
+        at: tuple[str, ...] = time.texts if dim == time.name else ("",)
+        if dim != time.name and own.sizes[dim] > 1:
             known = dim in own.coords
             values = own[dim].to_numpy().tolist() if known else range(own.sizes[dim])
             at = tuple(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
         steps.append((dim, at))
-    return _product(name, tuple(steps), time)
+    return _product(name, tuple(steps), time.name)
 
 
 @functools.lru_cache(maxsize=16)

@@ -133,27 +133,34 @@ def iso_times(values: Mapping[str, str], units: str, calendar: str) -> dict[str,
     dict of str to str
         Days alone where all times are midnights; the number where it is of no real day.
     """
+    times = cf_times([float(value) for value in values.values()], units, calendar)
+    return dict(values) if times is None else dict(zip(values, texts_of_times(times), strict=True))
+
+
+def cf_times(values: Sequence[float], units: str, calendar: str) -> np.ndarray | None:
+    """Return times of the CF conventions; None where the units or the calendar tell none.
+
+    Returns
+    -------
+    (n,) array or None
+        Of datetime64, or of cftime's dates: of years without leap days, say.
+    """
     import xarray as xr
 
-    axis = (
-        "t",
-        [float(value) for value in values.values()],
-        {"units": units, "calendar": calendar},
-    )
+    axis = ("t", list(values), {"units": units, "calendar": calendar})
     try:
-        times = xr.decode_cf(xr.Dataset({"t": axis}))["t"].to_numpy()
+        times: np.ndarray = xr.decode_cf(xr.Dataset({"t": axis}))["t"].to_numpy()
     except (ValueError, ImportError, OverflowError):  # months of any length
-        return dict(values)
-    if times.dtype.kind == "M":
-        return dict(zip(values, texts_of_times(times.astype("datetime64[m]")), strict=True))
-    # Of years without leap days, or of 360: the days are the calendar's own.
-    texts = [each.isoformat()[:16] for each in times]
-    if all(text.endswith("T00:00") for text in texts):
-        texts = [text[:10] for text in texts]
-    return dict(zip(values, texts, strict=True))
+        return None
+    return times
 
 
 def texts_of_times(times: np.ndarray) -> list[str]:
-    """Return times, (n,) datetime64[m], as ISO text: days alone where all are midnights."""
-    days = times.astype("datetime64[D]")
-    return [str(each) for each in (days if (days == times).all() else times)]
+    """Return times of :func:`cf_times` as ISO text: days alone where all are midnights."""
+    if times.dtype.kind == "M":
+        times = times.astype("datetime64[m]")
+        days = times.astype("datetime64[D]")
+        return [str(each) for each in (days if (days == times).all() else times)]
+    # Of years without leap days, or of 360: the days are the calendar's own.
+    texts = [each.isoformat()[:16] for each in times]
+    return [text[:10] for text in texts] if all(t.endswith("T00:00") for t in texts) else texts

@@ -73,6 +73,9 @@ class Description:
         What is wrong with the axes, and the remedy.
     calendar : str
         Of the times, by its name in CF (section 4.4.1).
+    climatology : str
+        Variable of the bounds of climatological times (CF, section 7.4), "" for none: a value is
+        of the same days of many years.
     """
 
     crs: CRS | None
@@ -87,6 +90,7 @@ class Description:
     description: str = ""
     trouble: tuple[str, str] | None = None
     calendar: str = "standard"
+    climatology: str = ""
 
     @property
     def times(self) -> tuple[str, ...]:
