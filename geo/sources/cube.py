@@ -19,6 +19,7 @@ from geo.core.errors import InputError, Problem, name_first
 from geo.core.stopping import stop_if_asked
 from geo.grids.grid import Tile
 from geo.sources.cube_axes import NoGridError, cube_crs, grid_axes
+from geo.sources.cube_packing import packing
 from geo.sources.cube_times import TimeAxis, time_axis
 from geo.sources.icechunk_store import SUFFIX, committed_store, is_repository
 from geo.sources.raster import RasterSource
@@ -77,27 +78,23 @@ class Cube(Source):
         bands = of_time(self.path, every, None if choice.time == time.name else choice.time)
         if len({each.levels for each in bands}) > 1:
             one_band(self.path, bands)
-        attrs = {**own.encoding, **own.attrs}
-        fills = [np.ravel(attrs[key]) for key in ("_FillValue", "missing_value") if key in attrs]
-        stored = own.dtype
-        if stored.kind == "i" and str(attrs.get("_Unsigned", "")).lower() == "true":
-            stored = np.dtype(f"u{stored.itemsize}")
-            fills = [each.astype(own.dtype).view(stored) for each in fills]
-        self._stored = stored
+        packed = packing(own)
+        self._stored = packed.dtype
         self._about = Description(
             crs=cube_crs(data, own, axes),
             transform=axes.transform,
             shape=axes.shape,
-            dtype=str(stored),
+            dtype=str(packed.dtype),
             bands=tuple(bands),
-            nodata=tuple(float(each) for fill in fills for each in fill),
-            scale=float(attrs.get("scale_factor", 1.0)),
-            offset=float(attrs.get("add_offset", 0.0)),
-            unit=str(attrs.get("units", "")),
-            description=str(attrs.get("long_name", "")),
+            nodata=packed.nodata,
+            valid=packed.valid,
+            scale=packed.scale,
+            offset=packed.offset,
+            unit=str(own.attrs.get("units", "")),
+            description=str(own.attrs.get("long_name", "")),
             calendar=time.calendar,
             climatology=time.climatology,
-        ).declared(header)
+        ).declared(header, self.path)
 
     def describe(self) -> Description:
         """Return what the store says, and what is declared."""

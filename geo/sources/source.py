@@ -19,11 +19,13 @@ from pyproj import CRS
 from geo.core.columns import suggest
 from geo.core.errors import GridError, InputError, Problem, name_first
 from geo.grids.grid import Grid, Tile
-from geo.sources.raster_header import Level, RasterHeader
+from geo.sources.raster_header import Level, RasterHeader, check_packing
 
 #: What to do about a source without a CRS; a NetCDF file, say, cannot be given one.
 CRS_REMEDY = "assign the one it is in (crs: EPSG:xxxx, beside its path)"
 N_NAMED = 12
+#: Least and greatest value where all are valid.
+ANY_VALUE = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Description:
         The bands that were asked for: one, or one of each time.
     nodata : tuple of float
         Stored values of missing pixels.
+    valid : (float, float)
+        Least and greatest stored value; others are missing.
     scale, offset : float
         A value is the stored one times ``scale``, plus ``offset``.
     unit, description : str
@@ -84,6 +88,7 @@ class Description:
     dtype: str = "float64"
     bands: tuple[Band, ...] = (Band(),)
     nodata: tuple[float, ...] = ()
+    valid: tuple[float, float] = ANY_VALUE
     scale: float = 1.0
     offset: float = 0.0
     unit: str = ""
@@ -110,15 +115,29 @@ class Description:
             return None
         return Grid(self.crs, self.transform, self.shape)
 
-    def declared(self, header: RasterHeader) -> Description:
-        """Return the description with what a user declares in place of what it says."""
+    def declared(self, header: RasterHeader, path: str = "") -> Description:
+        """Return the description with what a user declares in place of what it says.
+
+        Parameters
+        ----------
+        header : RasterHeader
+        path : str, optional
+            For messages.
+
+        Raises
+        ------
+        InputError
+            If one of scale and offset is declared, of a source that has its own.
+        """
+        check_packing(path, (self.scale, self.offset), header)
         given = {
             name: value
             for name in ("nodata", "scale", "offset", "unit")
             if (value := getattr(header, name)) is not None
         }
         crs = self.crs if header.crs is None else CRS.from_user_input(header.crs)
-        return replace(self, crs=crs, **given)
+        valid = ANY_VALUE if header.nodata == () else self.valid
+        return replace(self, crs=crs, valid=valid, **given)
 
     def values(self, stored: np.ndarray, missing: np.ndarray | None = None) -> np.ndarray:
         """Return stored values in the unit of the source, float64, NaN where missing.
@@ -134,6 +153,8 @@ class Description:
         absent = np.zeros(stored.shape, bool) if missing is None else missing.copy()
         for value in self.nodata:
             absent |= _is_nodata(stored, value)
+        if self.valid != ANY_VALUE:
+            absent |= (stored < self.valid[0]) | (stored > self.valid[1])
         values = stored.astype(np.float64)
         if self.scale != 1.0 or self.offset != 0.0:
             with np.errstate(over="ignore", invalid="ignore"):

@@ -455,3 +455,60 @@ def test_a_pixel_where_all_years_are_the_same_is_standardised_too(tmp_path):
     assert found[0, 0] == 0.0
     assert np.isnan(found[0, 1])
     assert np.isfinite(found[1, 1])
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"valid_min": np.int16(100), "valid_max": np.int16(900)},
+        {"valid_range": np.array([100, 900], np.int16)},
+        {"valid_range": np.array([6.0, 14.0])},  # values: 0.01 * stored + 5
+        {"valid_max": np.int16(900)},
+    ],
+)
+def test_values_outside_the_valid_range_are_missing(tmp_path, suffix, limits):
+    stored = np.random.default_rng(1).integers(-50, 1500, (8, 9)).astype(np.int16)
+    stored[0, :4] = 99, 100, 900, 901
+    data = cube("MS", n=3).isel(time=0, drop=True)
+    attrs = {"scale_factor": 0.01, "add_offset": 5.0, **limits}
+    data["rain"] = (("lat", "lon"), stored, attrs)
+    path = write(data, tmp_path / f"a{suffix}")
+    lower = -(2**15) if list(limits) == ["valid_max"] else 100
+    expected = np.where((stored >= lower) & (stored <= 900), 0.01 * stored + 5.0, np.nan)
+    np.testing.assert_allclose(source_of(path).read(), expected, rtol=1e-12)
+    every = source_of(path, header=RasterHeader(nodata=()))
+    np.testing.assert_allclose(every.read(), 0.01 * stored + 5.0, rtol=1e-12)
+
+
+def test_the_valid_range_of_fractional_numbers_holds_its_ends(tmp_path):
+    data = cube("MS", n=3).isel(time=0, drop=True).astype(np.float32)
+    data["rain"][0, :3] = np.array([0.1, 0.3, 0.4])
+    data["rain"].attrs["valid_range"] = [0.1, 0.3]  # of float64, as JSON has them
+    found = source_of(write(data, tmp_path / "a.zarr")).read()
+    assert np.isfinite(found[0, :3]).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".tif"])
+def test_one_of_scale_and_offset_of_a_packed_raster_is_asked_for(tmp_path, suffix, write_tif):
+    """Kelvins that are packed: `offset: -273.15` is of the values, or of the stored numbers."""
+    stored = np.arange(72, dtype=np.int16).reshape(8, 9)
+    if suffix == ".tif":
+        path = write_tif("a.tif", stored, scale=0.01, offset=280.0)
+    else:
+        data = cube("MS", n=3).isel(time=0, drop=True)
+        attrs = {"scale_factor": 0.01, "add_offset": 280.0}
+        data["rain"] = (("lat", "lon"), stored, attrs)
+        path = write(data, tmp_path / "a.nc")
+    with pytest.raises(InputError) as caught:
+        source_of(path, header=RasterHeader(offset=-273.15))
+    assert str(caught.value) == (
+        f"{path}: is packed (scale 0.01, offset 280), so that `offset: -273.15` has two meanings; "
+        "give both: `scale: 0.01, offset: 6.85` to change its values, "
+        "`scale: 0.01, offset: -273.15` to change its packing"
+    )
+    with pytest.raises(InputError, match=r"`scale: 0\.02, offset: 560` to change its values"):
+        source_of(path, header=RasterHeader(scale=2.0))
+    for header in (RasterHeader(scale=0.01, offset=6.85), RasterHeader(scale=0.01)):
+        wanted = 0.01 * stored + (280.0 if header.offset is None else header.offset)
+        np.testing.assert_allclose(source_of(path, header=header).read(), wanted)
