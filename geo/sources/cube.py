@@ -195,13 +195,17 @@ def open_cube(path: str, store: Any = None) -> Any:
         found = f"is not a {kind} that xarray can read ({cause})"
         return NoGridError(Problem(path, found, "write it with xarray"))
 
+    listed = store is None
+    zarr = path.lower().rstrip("/").endswith((".zarr", SUFFIX))
     if store is None and is_repository(path):
         store = committed_store(path)
-    zarr = path.lower().rstrip("/").endswith((".zarr", SUFFIX))
+    elif store is None and zarr:
+        from geo.sources.zarr_raw import raw_store
+
+        store = raw_store(path)
     kind = "Zarr store" if zarr else "NetCDF file"
     if not Path(path).exists():
         raise NoGridError(Problem(path, "no such file", "correct the path"))
-    listed = store is None or is_repository(path)
     engine, more = "zarr", dict[str, Any](consolidated=False if listed else None)
     if not zarr:
         try:

@@ -6,6 +6,7 @@ grid mapping. GeoZarr (the Zarr conventions ``proj:`` and ``spatial:``) writes b
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,13 +85,15 @@ def grid_axes(path: str, data: Any, own: Any) -> GridAxes:
 
 
 def cube_crs(data: Any, own: Any, axes: GridAxes) -> CRS | None:
-    """Return the CRS of the grid mapping, of GeoZarr's attributes, or of axes in degrees."""
+    """Return the CRS of the grid mapping, of attributes of GeoZarr or GDAL, or of axes in degrees."""
     named = str(own.attrs.get("grid_mapping") or own.encoding.get("grid_mapping") or GRID_MAPPING)
     mapping = named.split(":")[0].strip()  # CF also writes "crs: y x"
     attrs = dict(data[mapping].attrs) if mapping in data.variables else {}
     texts = [attrs.get("crs_wkt"), attrs.get("spatial_ref")]
     for given in (data.attrs, own.attrs):
         texts += [given.get("proj:code"), given.get("proj:wkt2"), given.get("crs")]
+        if isinstance(of_gdal := given.get("_CRS"), dict):
+            texts += [of_gdal.get("wkt"), of_gdal.get("url"), json.dumps(of_gdal.get("projjson"))]
     for text in texts:
         if isinstance(text, str) and text:
             try:

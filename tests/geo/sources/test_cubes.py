@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 from pyproj import CRS
+from rasterio.shutil import copy
 
 from geo.core.errors import InputError
 from geo.grids.grid import Grid, Tile
@@ -512,3 +516,20 @@ def test_one_of_scale_and_offset_of_a_packed_raster_is_asked_for(tmp_path, suffi
     for header in (RasterHeader(scale=0.01, offset=6.85), RasterHeader(scale=0.01)):
         wanted = 0.01 * stored + (280.0 if header.offset is None else header.offset)
         np.testing.assert_allclose(source_of(path, header=header).read(), wanted)
+
+
+@pytest.mark.parametrize("version", ["ZARR_V2", "ZARR_V3"])
+def test_zarr_stores_of_gdal_are_read(tmp_path, write_tif, version):
+    """With the CRS in `_CRS`; its arrays of version 3 name no codecs."""
+    stored = np.arange(72, dtype=np.float32).reshape(8, 9)
+    tif = write_tif("a.tif", stored, crs="EPSG:32629", bounds=(5e5, 9e5, 509e3, 908e3))
+    copy(tif, tmp_path / "a.zarr", driver="Zarr", FORMAT=version)
+    if version == "ZARR_V3":
+        for file in (tmp_path / "a.zarr").glob("*/zarr.json"):  # as GDAL 3.10 writes it
+            metadata = json.loads(file.read_text())
+            metadata.pop("codecs", None)
+            file.write_text(json.dumps(metadata))
+    source = source_of(tmp_path / "a.zarr")
+    assert (source.crs.to_epsg(), source.grid.bounds) == (32629, (5e5, 9e5, 509e3, 908e3))
+    np.testing.assert_array_equal(source.read(), stored)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(source)).read(), stored)
