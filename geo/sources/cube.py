@@ -18,9 +18,9 @@ import numpy as np
 from geo.core.errors import InputError, Problem, name_first
 from geo.core.stopping import stop_if_asked
 from geo.grids.grid import Tile
-from geo.sources.cube_axes import NoGridError, cube_crs, grid_axes
+from geo.sources.cube_axes import NoGridError, cube_crs, grid_axes, is_coordinate
 from geo.sources.cube_packing import packing
-from geo.sources.cube_times import TimeAxis, time_axis
+from geo.sources.cube_times import TimeAxis, check_times, time_axis
 from geo.sources.icechunk_store import SUFFIX, committed_store, is_repository
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
@@ -29,6 +29,7 @@ from geo.sources.source import (
     Band,
     Description,
     Source,
+    check_band,
     of_level,
     of_time,
     one_band,
@@ -62,21 +63,20 @@ class Cube(Source):
         self.path = str(path)
         self._local = threading.local()
         data = self._open()
-        self._name = _variable(self.path, data, choice.variable)
+        self._name, band = _variable(self.path, data, choice)
         own = data[self._name]
         self._axes = axes = grid_axes(self.path, data, own)
         self._others = [str(dim) for dim in own.dims if dim not in (axes.y_name, axes.x_name)]
         self._sizes = [own.sizes[dim] for dim in self._others]
         time = time_axis(self.path, data, own, self._others)
         every: Sequence[Band] = _bands(own, self._name, self._others, time)
-        if choice.band is not None:
-            if not 1 <= choice.band <= len(every):
-                found = f"has {len(every)} band(s), but band {choice.band} is requested"
-                raise InputError(Problem(self.path, found, f"give a band from 1 to {len(every)}"))
-            every = [every[choice.band - 1]]
+        if band is not None:
+            check_band(self.path, band, len(every))
+            every = [every[band - 1]]
         every = of_level(self.path, every, choice.level)
         bands = of_time(self.path, every, None if choice.time == time.name else choice.time)
         if len({each.levels for each in bands}) > 1:
+            check_times(self.path, own, bands)
             one_band(self.path, bands)
         packed = packing(own)
         self._stored = packed.dtype
@@ -230,27 +230,40 @@ def open_cube(path: str, store: Any = None) -> Any:
         raise refused((str(error) or type(error).__name__).splitlines()[0]) from error
 
 
-def _variable(path: str, data: Any, wanted: str | None) -> str:
-    """Return the name of the variable to read; InputError unless one alone fits."""
+def _variable(path: str, data: Any, choice: BandChoice) -> tuple[str, int | None]:
+    """Return the name of the variable to read, and the band within it.
+
+    GDAL writes each band as a variable, Band1, Band2: there ``band: 2`` is one of them.
+
+    Raises
+    ------
+    InputError
+        Unless one variable alone fits.
+    """
     bounds = {
         data[name].attrs.get(key) for name in data.variables for key in ("bounds", "climatology")
     }
-    known = [
+    every = [
         str(name)
         for name, each in data.data_vars.items()
         if each.ndim >= 2 and each.dtype.kind in "iufb" and name not in bounds
     ]
+    wanted, band = choice.variable, choice.band
     if wanted is not None:
-        if wanted not in known:
-            if not known:
-                raise NoGridError([unknown(path, "variable", wanted, known).problems[0]])
-            raise unknown(path, "variable", wanted, known)
-        return wanted
+        if wanted not in every:
+            if not every:
+                raise NoGridError([unknown(path, "variable", wanted, every).problems[0]])
+            raise unknown(path, "variable", wanted, every)
+        return wanted, band
+    known = [name for name in every if not is_coordinate(data, name)] or every
     if len(known) == 1:
-        return known[0]
+        return known[0], band
     if not known:
         found = "has no variable with rows and columns"
         raise NoGridError(Problem(path, found, "give a store of a grid"))
+    if band is not None and known == [f"Band{k}" for k in range(1, len(known) + 1)]:
+        check_band(path, band, len(known))
+        return f"Band{band}", None
     found = f"has {len(known)} variables ({name_first(known, N_NAMED)})"
     remedy = f"choose one with the key `variable`, such as `variable: {known[0]}`"
     raise InputError(Problem(path, found, remedy))
@@ -264,9 +277,16 @@ def _bands(own: Any, name: str, others: Sequence[str], time: TimeAxis) -> tuple[
         if dim != time.name and own.sizes[dim] > 1:
             known = dim in own.coords
             values = own[dim].to_numpy().tolist() if known else range(own.sizes[dim])
-            at = tuple(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+            at = tuple(_text(each) for each in values)
         steps.append((dim, at))
     return _product(name, tuple(steps), time.name)
+
+
+def _text(value: Any) -> str:
+    """Return a value of an axis as text: 850 of 850.0, and all digits of 20220101.0."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:g}"
 
 
 @functools.lru_cache(maxsize=16)

@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from geo.core.errors import InputError, Problem
+from geo.core.errors import InputError, Problem, name_first
 from geo.sources.raster_bands import cf_times, iso_times, texts_of_times
+from geo.sources.source import Band
 
+#: Names of axes of times.
+_NAMES = ("time", "valid_time", "date")
 #: Stamps and bounds may differ by this: those of some files are rounded.
 _ROUNDED = timedelta(minutes=1)
 
@@ -144,3 +147,34 @@ def _middle(
         return None
     middle: np.ndarray = first + (last - first) / 2
     return middle
+
+
+def check_times(path: str, own: Any, bands: Sequence[Band]) -> None:
+    """Refuse several steps of an axis of times whose numbers CF does not tell, such as 202201.
+
+    Raises
+    ------
+    InputError
+        With what is needed.
+    """
+    for dim in dict.fromkeys(name for each in bands for name, _ in each.levels):
+        values = list(dict.fromkeys(v for b in bands for name, v in b.levels if name == dim))
+        attrs = own[dim].attrs if dim in own.coords else {}
+        of_time = str(attrs.get("axis", "")) == "T" or attrs.get("standard_name") == "time"
+        if len(values) < 2 or not (of_time or dim.lower() in _NAMES):
+            continue
+        units = str(attrs.get("units", ""))
+        about = f"units {units!r}" if units else "no units"
+        found = f"has times ({dim}) that are none of CF: {name_first(values, 3)}, of {about}"
+        if " as " in units:  # absolute times of CDO
+            remedy = "write them in days since a date (cdo -r copy in.nc out.nc)"
+        else:
+            form = {6: "%Y%m", 7: "%Y-%m", 8: "%Y%m%d"}.get(len(values[0]))
+            text = f"d.{dim}.astype(int).astype(str)" if values[0].isdigit() else f"d.{dim}"
+            given = "" if form is None else f", format={form!r}"
+            remedy = (
+                f"write them in days since a date (xarray: d[{dim!r}] = "
+                f"pandas.to_datetime({text}{given}))"
+            )
+        remedy = f"{remedy}, or choose one: `level: {values[0]}`"
+        raise InputError(Problem(path, found, remedy))

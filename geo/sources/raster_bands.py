@@ -16,7 +16,16 @@ from rasterio.enums import ColorInterp
 
 from geo.core.errors import InputError, Problem, name_first
 from geo.sources.raster_header import BandChoice
-from geo.sources.source import N_NAMED, Band, names, of_level, of_time, one_band, unknown
+from geo.sources.source import (
+    N_NAMED,
+    Band,
+    check_band,
+    names,
+    of_level,
+    of_time,
+    one_band,
+    unknown,
+)
 
 _EXTRA = "NETCDF_DIM_"
 
@@ -50,14 +59,14 @@ def chosen_bands(path: str, source: Any, choice: BandChoice) -> list[Band]:
         If no band fits, or several of a time do: names those that there are.
     """
     bands = _bands(source)
-    if choice.band is not None and not 1 <= choice.band <= len(bands):
-        found = f"has {len(bands)} band(s), but band {choice.band} is requested"
-        raise InputError(Problem(path, found, f"give a band from 1 to {len(bands)}"))
+    if choice.band is not None:
+        check_band(path, choice.band, len(bands))
     kept = [each for each in bands if choice.band in (None, each.number)]
     # A variable that is a dataset of its own has been opened as such.
     if choice.variable not in (None, source.name.rpartition(":")[2].lstrip("/")):
         named = names(kept, "variable")
-        kept = [each for each in kept if each.variable == choice.variable]
+        own = _without_group(source, choice.variable or "")
+        kept = [each for each in kept if each.variable == own]
         if not kept:
             raise unknown(path, "variable", choice.variable or "", named)
     axes = re.findall(r"[^{},]+", source.tags().get(f"{_EXTRA}EXTRA", ""))
@@ -71,6 +80,17 @@ def chosen_bands(path: str, source: Any, choice: BandChoice) -> list[Band]:
     times = names(kept, "time")
     one_way = len({_packing(source, each) for each in kept}) == 1 or len(kept) == 1
     return kept if len(times) == len(kept) > 1 and one_way else [one_band(path, kept)]
+
+
+def _without_group(source: Any, variable: str) -> str:
+    """Return the name of a variable without its group, ``v`` of ``science/data/v``.
+
+    GDAL opens a file of one variable as such; the tags of the file have the group.
+    """
+    name = variable.rpartition("/")[2]
+    known = {key.partition("#")[0] for key in source.tags() if "#" in key}
+    known = {key for key in known if key.rpartition("/")[2] == name}
+    return name if f"/{variable.lstrip('/')}" in known else variable
 
 
 def _packing(source: Any, band: Band) -> tuple[str, ...]:

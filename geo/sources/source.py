@@ -272,6 +272,13 @@ class Source(ABC):
         return Grid(self.crs, self.transform, self.shape)
 
 
+def check_band(path: str, band: int, n: int) -> None:
+    """Refuse the number of a band that a source of ``n`` does not have."""
+    if not 1 <= band <= n:
+        found = f"has {n} band(s), but band {band} is requested"
+        raise InputError(Problem(path, found, f"give a band from 1 to {n}"))
+
+
 def of_time(path: str, bands: Sequence[Band], time: str | None) -> list[Band]:
     """Return the bands whose time is, or begins with, a given one; InputError if there is none."""
     if time is None:
@@ -287,6 +294,14 @@ def of_level(path: str, bands: Sequence[Band], level: Level) -> list[Band]:
     """Return the bands at some values of axes, an axis "" being any; InputError if none is."""
     kept = list(bands)
     for axis, value in level:
+        axes = list(dict.fromkeys(name for each in bands for name, _ in each.levels))
+        if axes and axis not in ("", *axes):
+            pairs = [pair for each in bands for pair in each.levels]
+            own, one = next((pair for pair in pairs if _same(value, pair[1])), pairs[0])
+            there = name_first(axes, N_NAMED)
+            found = f"has no axis {axis!r} beside rows, columns and times, but {there}"
+            remedy = f"name the axis as the file does, such as `level: {{{own}: {one}}}`"
+            raise InputError(Problem(path, found, remedy))
         known = [pair for each in kept for pair in each.levels if axis in ("", pair[0])]
         kept = [
             each

@@ -82,3 +82,34 @@ def test_climatological_times_are_of_no_period(tmp_path):
     path = write(data, tmp_path / "a.nc")
     assert "has climatological times (time_bnds)" in said(path, time="2005-02", aggregate="mean")
     np.testing.assert_array_equal(source_of(path, BandChoice(time="2005-02")).read(), data.rain[0])
+
+
+MONTHS = pd.date_range("2021-12-01", periods=3, freq="MS")
+#: Values and attributes of axes that CF does not tell, what is said of them, and what to do.
+AXES = {
+    "numbers": (MONTHS.strftime("%Y%m").astype(int), {}, "no units", "format='%Y%m')"),
+    "days": (MONTHS.strftime("%Y%m%d").astype(float), {}, "no units", "format='%Y%m%d')"),
+    "CDO": (
+        MONTHS.strftime("%Y%m%d").astype(float),
+        {"units": "day as %Y%m%d.%f", "standard_name": "time"},
+        "units 'day as %Y%m%d.%f'",
+        "cdo -r copy in.nc out.nc",
+    ),
+    "text": (MONTHS.strftime("%Y-%m").values.astype("U7"), {}, "no units", "format='%Y-%m')"),
+}
+
+
+@pytest.mark.parametrize("name", list(AXES))
+def test_times_that_are_none_of_cf_say_what_is_needed(tmp_path, name):
+    values, attrs, about, remedy = AXES[name]
+    data = cube("MS", n=3).assign_coords(time=("time", values, attrs))
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    found = said(tmp_path / "a.nc", time="2022-01", aggregate="sum")
+    first = str(values[0]).removesuffix(".0")
+    assert f"has times (time) that are none of CF: {first}" in found
+    assert about in found
+    assert "write them in days since a date" in found
+    assert remedy in found
+    assert f"or choose one: `level: {first}`" in found
+    chosen = source_of(tmp_path / "a.nc", BandChoice(level=(("", first),)))
+    np.testing.assert_array_equal(chosen.read(), data.rain[0])

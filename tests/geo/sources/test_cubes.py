@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import rasterio
 import xarray as xr
 from pyproj import CRS
 from rasterio.shutil import copy
@@ -533,3 +534,53 @@ def test_zarr_stores_of_gdal_are_read(tmp_path, write_tif, version):
     assert (source.crs.to_epsg(), source.grid.bounds) == (32629, (5e5, 9e5, 509e3, 908e3))
     np.testing.assert_array_equal(source.read(), stored)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(source)).read(), stored)
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+def test_coordinates_of_two_dimensions_are_no_grid(tmp_path, suffix):
+    data = cube("MS", n=3).isel(time=0, drop=True)
+    lat, lon = np.meshgrid(data.lat.values, data.lon.values, indexing="ij")
+    own = xr.Dataset({"rain": (("y", "x"), data.rain.values)})
+    own = own.assign_coords(
+        lat=(("y", "x"), lat, {"units": "degrees_north"}),
+        lon=(("y", "x"), lon, {"units": "degrees_east"}),
+    )
+    found = said(write(own, tmp_path / f"a{suffix}"))
+    assert "has coordinates of two dimensions (lat, lon): its pixels are no regular grid" in found
+    assert "gdalwarp -geoloc -t_srs EPSG:4326 NETCDF:in.nc:rain out.tif" in found
+    # Beside coordinates of its rows and columns they do no harm.
+    both = own.assign_coords(y=("y", data.lat.values), x=("x", data.lon.values))
+    source = source_of(write(both, tmp_path / f"both{suffix}"))
+    np.testing.assert_array_equal(source.read(), data.rain.values)
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+def test_an_axis_of_another_name_is_named(tmp_path, suffix):
+    data = cube("MS", n=3).isel(time=0, drop=True).expand_dims(level=[850, 500])
+    path = write(data, tmp_path / f"a{suffix}")
+    found = said(path, level=(("pressure", "500"),))
+    assert "has no axis 'pressure' beside rows, columns and times, but level; " in found
+    assert found.endswith("such as `level: {level: 500}`")
+
+
+def test_a_band_of_a_netcdf_of_gdal_is_one_of_its_variables(tmp_path, write_tif):
+    tif = write_tif("a.tif", np.arange(72, dtype=np.float32).reshape(8, 9))
+    with rasterio.open(tif) as opened:
+        profile, values = opened.profile, opened.read(1)
+    with rasterio.open(tmp_path / "two.tif", "w", **{**profile, "count": 2}) as out:
+        out.write(np.stack([values, values + 100]))
+    copy(tmp_path / "two.tif", tmp_path / "a.nc", driver="netCDF")
+    np.testing.assert_array_equal(
+        source_of(tmp_path / "a.nc", BandChoice(band=2)).read(), values + 100
+    )
+    assert "has 2 band(s), but band 3 is requested" in said(tmp_path / "a.nc", band=3)
+    assert "has 2 variables (Band1, Band2)" in said(tmp_path / "a.nc")
+
+
+def test_a_variable_in_a_group_has_its_path(tmp_path):
+    data = cube("MS", n=3).isel(time=0, drop=True)
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", group="science/data")
+    for name in ("rain", "science/data/rain", "/science/data/rain"):
+        found = source_of(tmp_path / "a.nc", BandChoice(variable=name)).read()
+        np.testing.assert_array_equal(found, data.rain.values)
+    assert "has no variable 'data/rain'" in said(tmp_path / "a.nc", variable="data/rain")
