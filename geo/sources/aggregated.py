@@ -1,7 +1,8 @@
 """The steps of a source within a period as one value: the days of a month, say.
 
-A step belongs to the period that its time is in, as the file has it. The step's length is told by
-the times of the whole file, so that a period of which some steps are not there is refused.
+A step belongs to the period that its time is in: the middle of its bounds, or as the file has it.
+The step's length is told by the times of the whole file, so that a period of which some steps are
+not there is refused.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ class AggregatedSource(DerivedSource):
     def __init__(self, source: Source, span: tuple[date, date], how: str) -> None:
         super().__init__(source, None)
         about, self._how = source.describe(), how
+        if about.climatology:
+            found = f"has climatological times ({about.climatology}): each is of many years"
+            remedy = "give the values of the periods, or pick one time of it without `aggregate`"
+            raise InputError(Problem(self.path, found, remedy))
         self._bands = steps_within(self.path, about.bands, span, about.calendar)
         first = self._bands[0]
         band = Band(1, first.variable, "", f"{how} of {len(self._bands)} steps")

@@ -8,7 +8,7 @@ import numpy as np
 
 from geo.core.errors import InputError, Problem
 from geo.grids.grid import Tile
-from geo.sources.source import Description, Source
+from geo.sources.source import ANY_VALUE, Description, Source
 
 SAME = 1e-3  # of a pixel: transforms are often rounded
 
@@ -38,7 +38,7 @@ class BetweenSource(Source):
             found = f"has another grid than {after.path}, so that nothing lies between them"
             remedy = "bring one to the grid of the other (gdalwarp), or give a file of each year"
             raise InputError(Problem(before.path, found, remedy))
-        self._about = replace(a, dtype="float64", nodata=(), scale=1.0, offset=0.0)
+        self._about = replace(a, dtype="float64", nodata=(), valid=ANY_VALUE, scale=1.0, offset=0.0)
 
     def describe(self) -> Description:
         """Return what the first holds."""

@@ -18,16 +18,18 @@ import numpy as np
 from geo.core.errors import InputError, Problem, name_first
 from geo.core.stopping import stop_if_asked
 from geo.grids.grid import Tile
-from geo.sources.cube_axes import NoGridError, cube_crs, grid_axes
+from geo.sources.cube_axes import NoGridError, cube_crs, grid_axes, is_coordinate
+from geo.sources.cube_packing import packing
+from geo.sources.cube_times import TimeAxis, check_times, time_axis
 from geo.sources.icechunk_store import SUFFIX, committed_store, is_repository
 from geo.sources.raster import RasterSource
-from geo.sources.raster_bands import iso_times, texts_of_times
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
 from geo.sources.source import (
     N_NAMED,
     Band,
     Description,
     Source,
+    check_band,
     of_level,
     of_time,
     one_band,
@@ -61,42 +63,38 @@ class Cube(Source):
         self.path = str(path)
         self._local = threading.local()
         data = self._open()
-        self._name = _variable(self.path, data, choice.variable)
+        self._name, band = _variable(self.path, data, choice)
         own = data[self._name]
         self._axes = axes = grid_axes(self.path, data, own)
         self._others = [str(dim) for dim in own.dims if dim not in (axes.y_name, axes.x_name)]
         self._sizes = [own.sizes[dim] for dim in self._others]
-        time, texts, calendar = _times(own, self._others)
-        every: Sequence[Band] = _bands(own, self._name, self._others, time, texts)
-        if choice.band is not None:
-            if not 1 <= choice.band <= len(every):
-                found = f"has {len(every)} band(s), but band {choice.band} is requested"
-                raise InputError(Problem(self.path, found, f"give a band from 1 to {len(every)}"))
-            every = [every[choice.band - 1]]
+        time = time_axis(self.path, data, own, self._others)
+        every: Sequence[Band] = _bands(own, self._name, self._others, time)
+        if band is not None:
+            check_band(self.path, band, len(every))
+            every = [every[band - 1]]
         every = of_level(self.path, every, choice.level)
-        bands = of_time(self.path, every, None if choice.time == time else choice.time)
+        bands = of_time(self.path, every, None if choice.time == time.name else choice.time)
         if len({each.levels for each in bands}) > 1:
+            check_times(self.path, own, bands)
             one_band(self.path, bands)
-        attrs = {**own.encoding, **own.attrs}
-        fills = [np.ravel(attrs[key]) for key in ("_FillValue", "missing_value") if key in attrs]
-        stored = own.dtype
-        if stored.kind == "i" and str(attrs.get("_Unsigned", "")).lower() == "true":
-            stored = np.dtype(f"u{stored.itemsize}")
-            fills = [each.astype(own.dtype).view(stored) for each in fills]
-        self._stored = stored
+        packed = packing(own)
+        self._stored = packed.dtype
         self._about = Description(
             crs=cube_crs(data, own, axes),
             transform=axes.transform,
             shape=axes.shape,
-            dtype=str(stored),
+            dtype=str(packed.dtype),
             bands=tuple(bands),
-            nodata=tuple(float(each) for fill in fills for each in fill),
-            scale=float(attrs.get("scale_factor", 1.0)),
-            offset=float(attrs.get("add_offset", 0.0)),
-            unit=str(attrs.get("units", "")),
-            description=str(attrs.get("long_name", "")),
-            calendar=calendar,
-        ).declared(header)
+            nodata=packed.nodata,
+            valid=packed.valid,
+            scale=packed.scale,
+            offset=packed.offset,
+            unit=str(own.attrs.get("units", "")),
+            description=str(own.attrs.get("long_name", "")),
+            calendar=time.calendar,
+            climatology=time.climatology,
+        ).declared(header, self.path)
 
     def describe(self) -> Description:
         """Return what the store says, and what is declared."""
@@ -197,13 +195,17 @@ def open_cube(path: str, store: Any = None) -> Any:
         found = f"is not a {kind} that xarray can read ({cause})"
         return NoGridError(Problem(path, found, "write it with xarray"))
 
+    listed = store is None
+    zarr = path.lower().rstrip("/").endswith((".zarr", SUFFIX))
     if store is None and is_repository(path):
         store = committed_store(path)
-    zarr = path.lower().rstrip("/").endswith((".zarr", SUFFIX))
+    elif store is None and zarr:
+        from geo.sources.zarr_raw import raw_store
+
+        store = raw_store(path)
     kind = "Zarr store" if zarr else "NetCDF file"
     if not Path(path).exists():
         raise NoGridError(Problem(path, "no such file", "correct the path"))
-    listed = store is None or is_repository(path)
     engine, more = "zarr", dict[str, Any](consolidated=False if listed else None)
     if not zarr:
         try:
@@ -228,64 +230,63 @@ def open_cube(path: str, store: Any = None) -> Any:
         raise refused((str(error) or type(error).__name__).splitlines()[0]) from error
 
 
-def _variable(path: str, data: Any, wanted: str | None) -> str:
-    """Return the name of the variable to read; InputError unless one alone fits."""
-    bounds = {data[name].attrs.get("bounds") for name in data.variables}
-    known = [
+def _variable(path: str, data: Any, choice: BandChoice) -> tuple[str, int | None]:
+    """Return the name of the variable to read, and the band within it.
+
+    GDAL writes each band as a variable, Band1, Band2: there ``band: 2`` is one of them.
+
+    Raises
+    ------
+    InputError
+        Unless one variable alone fits.
+    """
+    bounds = {
+        data[name].attrs.get(key) for name in data.variables for key in ("bounds", "climatology")
+    }
+    every = [
         str(name)
         for name, each in data.data_vars.items()
         if each.ndim >= 2 and each.dtype.kind in "iufb" and name not in bounds
     ]
+    wanted, band = choice.variable, choice.band
     if wanted is not None:
-        if wanted not in known:
-            if not known:
-                raise NoGridError([unknown(path, "variable", wanted, known).problems[0]])
-            raise unknown(path, "variable", wanted, known)
-        return wanted
+        if wanted not in every:
+            if not every:
+                raise NoGridError([unknown(path, "variable", wanted, every).problems[0]])
+            raise unknown(path, "variable", wanted, every)
+        return wanted, band
+    known = [name for name in every if not is_coordinate(data, name)] or every
     if len(known) == 1:
-        return known[0]
+        return known[0], band
     if not known:
         found = "has no variable with rows and columns"
         raise NoGridError(Problem(path, found, "give a store of a grid"))
+    if band is not None and known == [f"Band{k}" for k in range(1, len(known) + 1)]:
+        check_band(path, band, len(known))
+        return f"Band{band}", None
     found = f"has {len(known)} variables ({name_first(known, N_NAMED)})"
     remedy = f"choose one with the key `variable`, such as `variable: {known[0]}`"
     raise InputError(Problem(path, found, remedy))
 
 
-def _times(own: Any, others: Sequence[str]) -> tuple[str, tuple[str, ...], str]:
-    """Return the axis of times ("" for none), its times as ISO text, and its calendar."""
-    for dim in others:
-        if dim not in own.coords:
-            continue
-        axis = own[dim]
-        units, values = str(axis.attrs.get("units", "")), axis.to_numpy()
-        if values.dtype.kind == "M":
-            return dim, tuple(texts_of_times(values.astype("datetime64[m]"))), "standard"
-        if " since " in units:
-            calendar = str(axis.attrs.get("calendar", "standard")).lower()
-            return dim, _decoded(tuple(values.tolist()), units, calendar), calendar
-    return "", (), "standard"
-
-
-@functools.lru_cache(maxsize=16)  # each period of a run opens its cube, of 40 years of days, say
-def _decoded(values: tuple[float, ...], units: str, calendar: str) -> tuple[str, ...]:
-    numbers = {str(k): str(value) for k, value in enumerate(values)}
-    return tuple(iso_times(numbers, units, calendar).values())
-
-
-def _bands(
-    own: Any, name: str, others: Sequence[str], time: str, texts: tuple[str, ...]
-) -> tuple[Band, ...]:
+def _bands(own: Any, name: str, others: Sequence[str], time: TimeAxis) -> tuple[Band, ...]:
     """Return a band of each step of the axes besides rows and columns, as they are stored."""
     steps = []
     for dim in others:
-        at: tuple[str, ...] = texts if dim == time else ("",)
-        if dim != time and own.sizes[dim] > 1:
+        at: tuple[str, ...] = time.texts if dim == time.name else ("",)
+        if dim != time.name and own.sizes[dim] > 1:
             known = dim in own.coords
             values = own[dim].to_numpy().tolist() if known else range(own.sizes[dim])
-            at = tuple(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+            at = tuple(_text(each) for each in values)
         steps.append((dim, at))
-    return _product(name, tuple(steps), time)
+    return _product(name, tuple(steps), time.name)
+
+
+def _text(value: Any) -> str:
+    """Return a value of an axis as text: 850 of 850.0, and all digits of 20220101.0."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:g}"
 
 
 @functools.lru_cache(maxsize=16)

@@ -6,6 +6,7 @@ grid mapping. GeoZarr (the Zarr conventions ``proj:`` and ``spatial:``) writes b
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +72,7 @@ def grid_axes(path: str, data: Any, own: Any) -> GridAxes:
     declared = _by_attributes(data, own)
     if declared is not None:
         return declared
-    y_name, x_name = _names(path, own)
+    y_name, x_name = _names(path, data, own)
     x, y = (own[axis].to_numpy().astype(np.float64) for axis in (x_name, y_name))
     if is_longitude(x_name, _unit(own, x_name)):
         x = np.unwrap(x, period=360.0)  # 0 to 180, then -180 to 0: one range
@@ -84,13 +85,15 @@ def grid_axes(path: str, data: Any, own: Any) -> GridAxes:
 
 
 def cube_crs(data: Any, own: Any, axes: GridAxes) -> CRS | None:
-    """Return the CRS of the grid mapping, of GeoZarr's attributes, or of axes in degrees."""
+    """Return the CRS of the grid mapping, of GeoZarr's or GDAL's attributes, or of degrees."""
     named = str(own.attrs.get("grid_mapping") or own.encoding.get("grid_mapping") or GRID_MAPPING)
     mapping = named.split(":")[0].strip()  # CF also writes "crs: y x"
     attrs = dict(data[mapping].attrs) if mapping in data.variables else {}
     texts = [attrs.get("crs_wkt"), attrs.get("spatial_ref")]
     for given in (data.attrs, own.attrs):
         texts += [given.get("proj:code"), given.get("proj:wkt2"), given.get("crs")]
+        if isinstance(of_gdal := given.get("_CRS"), dict):
+            texts += [of_gdal.get("wkt"), of_gdal.get("url"), json.dumps(of_gdal.get("projjson"))]
     for text in texts:
         if isinstance(text, str) and text:
             try:
@@ -110,6 +113,12 @@ def cube_crs(data: Any, own: Any, axes: GridAxes) -> CRS | None:
     return CRS("EPSG:4326") if inside and are_degrees(units) else None
 
 
+def is_coordinate(data: Any, name: str) -> bool:
+    """Return whether a variable of a dataset has latitudes or longitudes, whatever its shape."""
+    unit = str(data[name].attrs.get("units", ""))
+    return is_latitude(name, unit) or is_longitude(name, unit)
+
+
 def _by_attributes(data: Any, own: Any) -> GridAxes | None:
     """Return the grid of GeoZarr's attributes, of a variable whose axes have no coordinates."""
     for attrs in (own.attrs, data.attrs):
@@ -125,7 +134,7 @@ def _by_attributes(data: Any, own: Any) -> GridAxes | None:
     return None
 
 
-def _names(path: str, own: Any) -> tuple[str, str]:
+def _names(path: str, data: Any, own: Any) -> tuple[str, str]:
     """Return the names of the axes of rows and columns, by names, units and CF's attributes."""
     found = []
     for fits, letter, of_pole in (
@@ -144,6 +153,17 @@ def _names(path: str, own: Any) -> tuple[str, str]:
                 in (f"projection_{letter}_coordinate", of_pole)
             )
         ][:1]
+    curved = [
+        name
+        for name in map(str, data.variables)
+        if data[name].ndim == 2 and is_coordinate(data, name) and {*data[name].dims} <= {*own.dims}
+    ]
+    if len(found) < 2 and len(curved) >= 2:
+        what = f"has coordinates of two dimensions ({', '.join(sorted(curved))})"
+        what += ": its pixels are no regular grid"
+        warp = f"gdalwarp -geoloc -t_srs EPSG:4326 NETCDF:in.nc:{own.name} out.tif"
+        remedy = f"resample it to one (cdo remapbil,GRID in.nc out.nc, or {warp})"
+        raise InputError(Problem(path, what, remedy))
     if len(found) < 2:
         what = (
             f"{own.name!r} has no coordinates of rows and columns ({', '.join(map(str, own.dims))})"

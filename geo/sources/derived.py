@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from geo.grids.grid import Tile
-from geo.sources.source import Description, Source
+from geo.sources.source import ANY_VALUE, Description, Source
 
 
 class DerivedSource(Source):
@@ -27,7 +27,7 @@ class DerivedSource(Source):
         about = source.describe()
         # Values are no longer as stored.
         self._about = replace(
-            about, dtype="float64", nodata=(), scale=1.0, offset=0.0,
+            about, dtype="float64", nodata=(), valid=ANY_VALUE, scale=1.0, offset=0.0,
             unit=about.unit if unit is None else unit,
         )  # fmt: skip
 

@@ -93,6 +93,7 @@ class MosaicSource(Source):
             unit=about.unit,
             description=about.description,
             trouble=about.trouble,
+            climatology=about.climatology,
         )
 
     def describe(self) -> Description:

@@ -86,7 +86,7 @@ class RasterSource(Source):
                 unit=src.units[k] or src.tags(k + 1).get("GRIB_UNIT", "").strip("[]"),
                 description=src.descriptions[k] or "",
                 trouble=axes_trouble(src),
-            ).declared(header)
+            ).declared(header, self.path)
             flags = src.mask_flag_enums[k]
             # A stored mask, not one that follows from the nodata value.
             self._masked: bool = MaskFlags.per_dataset in flags or MaskFlags.alpha in flags

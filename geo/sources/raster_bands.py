@@ -16,7 +16,16 @@ from rasterio.enums import ColorInterp
 
 from geo.core.errors import InputError, Problem, name_first
 from geo.sources.raster_header import BandChoice
-from geo.sources.source import N_NAMED, Band, names, of_level, of_time, one_band, unknown
+from geo.sources.source import (
+    N_NAMED,
+    Band,
+    check_band,
+    names,
+    of_level,
+    of_time,
+    one_band,
+    unknown,
+)
 
 _EXTRA = "NETCDF_DIM_"
 
@@ -50,14 +59,14 @@ def chosen_bands(path: str, source: Any, choice: BandChoice) -> list[Band]:
         If no band fits, or several of a time do: names those that there are.
     """
     bands = _bands(source)
-    if choice.band is not None and not 1 <= choice.band <= len(bands):
-        found = f"has {len(bands)} band(s), but band {choice.band} is requested"
-        raise InputError(Problem(path, found, f"give a band from 1 to {len(bands)}"))
+    if choice.band is not None:
+        check_band(path, choice.band, len(bands))
     kept = [each for each in bands if choice.band in (None, each.number)]
     # A variable that is a dataset of its own has been opened as such.
     if choice.variable not in (None, source.name.rpartition(":")[2].lstrip("/")):
         named = names(kept, "variable")
-        kept = [each for each in kept if each.variable == choice.variable]
+        own = _without_group(source, choice.variable or "")
+        kept = [each for each in kept if each.variable == own]
         if not kept:
             raise unknown(path, "variable", choice.variable or "", named)
     axes = re.findall(r"[^{},]+", source.tags().get(f"{_EXTRA}EXTRA", ""))
@@ -71,6 +80,17 @@ def chosen_bands(path: str, source: Any, choice: BandChoice) -> list[Band]:
     times = names(kept, "time")
     one_way = len({_packing(source, each) for each in kept}) == 1 or len(kept) == 1
     return kept if len(times) == len(kept) > 1 and one_way else [one_band(path, kept)]
+
+
+def _without_group(source: Any, variable: str) -> str:
+    """Return the name of a variable without its group, ``v`` of ``science/data/v``.
+
+    GDAL opens a file of one variable as such; the tags of the file have the group.
+    """
+    name = variable.rpartition("/")[2]
+    known = {key.partition("#")[0] for key in source.tags() if "#" in key}
+    known = {key for key in known if key.rpartition("/")[2] == name}
+    return name if f"/{variable.lstrip('/')}" in known else variable
 
 
 def _packing(source: Any, band: Band) -> tuple[str, ...]:
@@ -133,27 +153,34 @@ def iso_times(values: Mapping[str, str], units: str, calendar: str) -> dict[str,
     dict of str to str
         Days alone where all times are midnights; the number where it is of no real day.
     """
+    times = cf_times([float(value) for value in values.values()], units, calendar)
+    return dict(values) if times is None else dict(zip(values, texts_of_times(times), strict=True))
+
+
+def cf_times(values: Sequence[float], units: str, calendar: str) -> np.ndarray | None:
+    """Return times of the CF conventions; None where the units or the calendar tell none.
+
+    Returns
+    -------
+    (n,) array or None
+        Of datetime64, or of cftime's dates: of years without leap days, say.
+    """
     import xarray as xr
 
-    axis = (
-        "t",
-        [float(value) for value in values.values()],
-        {"units": units, "calendar": calendar},
-    )
+    axis = ("t", list(values), {"units": units, "calendar": calendar})
     try:
-        times = xr.decode_cf(xr.Dataset({"t": axis}))["t"].to_numpy()
+        times: np.ndarray = xr.decode_cf(xr.Dataset({"t": axis}))["t"].to_numpy()
     except (ValueError, ImportError, OverflowError):  # months of any length
-        return dict(values)
-    if times.dtype.kind == "M":
-        return dict(zip(values, texts_of_times(times.astype("datetime64[m]")), strict=True))
-    # Of years without leap days, or of 360: the days are the calendar's own.
-    texts = [each.isoformat()[:16] for each in times]
-    if all(text.endswith("T00:00") for text in texts):
-        texts = [text[:10] for text in texts]
-    return dict(zip(values, texts, strict=True))
+        return None
+    return times
 
 
 def texts_of_times(times: np.ndarray) -> list[str]:
-    """Return times, (n,) datetime64[m], as ISO text: days alone where all are midnights."""
-    days = times.astype("datetime64[D]")
-    return [str(each) for each in (days if (days == times).all() else times)]
+    """Return times of :func:`cf_times` as ISO text: days alone where all are midnights."""
+    if times.dtype.kind == "M":
+        times = times.astype("datetime64[m]")
+        days = times.astype("datetime64[D]")
+        return [str(each) for each in (days if (days == times).all() else times)]
+    # Of years without leap days, or of 360: the days are the calendar's own.
+    texts = [each.isoformat()[:16] for each in times]
+    return [text[:10] for text in texts] if all(t.endswith("T00:00") for t in texts) else texts

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from pyproj import CRS
 
+from geo.core.errors import InputError, Problem
+
 #: How the steps of a period become one value.
 AGGREGATES = ("sum", "mean", "max", "min")
 #: Values of axes besides rows, columns and time, by name; "" is any axis.
@@ -60,11 +62,13 @@ class RasterHeader:
     Attributes
     ----------
     nodata : tuple of float or None
-        Stored numbers that mark missing pixels, () if none does; None keeps the header's.
+        Stored numbers that mark missing pixels, () if none does, also not those outside the
+        header's valid range; None keeps the header's.
     crs : str or None
         Anything that ``pyproj.CRS.from_user_input`` accepts; None keeps the header's.
     scale, offset : float or None
-        None keeps the header's.
+        None keeps the header's; of a packed raster, both are declared or none
+        (:func:`check_packing`).
     unit : str or None
         Unit of the values; None keeps the header's.
     """
@@ -80,6 +84,42 @@ class RasterHeader:
 ANY_BAND = BandChoice()
 #: Nothing declared.
 AS_IT_IS = RasterHeader()
+
+
+def check_packing(path: str, own: tuple[float, float], header: RasterHeader) -> None:
+    """Refuse one of scale and offset for a raster with its own, where the other one's is unclear.
+
+    ``offset: -273.15`` may be meant of the stored numbers, in place of the raster's offset, or of
+    its values, in kelvins.
+
+    Parameters
+    ----------
+    path : str
+        For messages.
+    own : (float, float)
+        Scale and offset of the raster.
+    header : RasterHeader
+
+    Raises
+    ------
+    InputError
+        With both numbers for either meaning.
+    """
+    (scale, offset), given = own, (header.scale, header.offset)
+    if header.scale is None and header.offset is not None and offset not in (0.0, header.offset):
+        added, key = (scale, offset + header.offset), f"offset: {header.offset:.12g}"
+    elif header.offset is None and header.scale not in (None, scale) and own != (1.0, 0.0):
+        factor = float(header.scale or 1.0)
+        added, key = (scale * factor, offset * factor), f"scale: {factor:.12g}"
+    else:
+        return
+    instead = tuple(o if g is None else g for o, g in zip(own, given, strict=True))
+    after, place = (f"`scale: {s:.12g}, offset: {o:.12g}`" for s, o in (added, instead))
+    found = (
+        f"is packed (scale {scale:.12g}, offset {offset:.12g}), so that `{key}` has two meanings"
+    )
+    remedy = f"give both: {after} to change its values, {place} to change its packing"
+    raise InputError(Problem(path, found, remedy))
 
 
 def crs_text(crs: CRS | None) -> str:

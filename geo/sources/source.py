@@ -19,11 +19,13 @@ from pyproj import CRS
 from geo.core.columns import suggest
 from geo.core.errors import GridError, InputError, Problem, name_first
 from geo.grids.grid import Grid, Tile
-from geo.sources.raster_header import Level, RasterHeader
+from geo.sources.raster_header import Level, RasterHeader, check_packing
 
 #: What to do about a source without a CRS; a NetCDF file, say, cannot be given one.
 CRS_REMEDY = "assign the one it is in (crs: EPSG:xxxx, beside its path)"
 N_NAMED = 12
+#: Least and greatest value where all are valid.
+ANY_VALUE = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Description:
         The bands that were asked for: one, or one of each time.
     nodata : tuple of float
         Stored values of missing pixels.
+    valid : (float, float)
+        Least and greatest stored value; others are missing.
     scale, offset : float
         A value is the stored one times ``scale``, plus ``offset``.
     unit, description : str
@@ -73,6 +77,9 @@ class Description:
         What is wrong with the axes, and the remedy.
     calendar : str
         Of the times, by its name in CF (section 4.4.1).
+    climatology : str
+        Variable of the bounds of climatological times (CF, section 7.4), "" for none: a value is
+        of the same days of many years.
     """
 
     crs: CRS | None
@@ -81,12 +88,14 @@ class Description:
     dtype: str = "float64"
     bands: tuple[Band, ...] = (Band(),)
     nodata: tuple[float, ...] = ()
+    valid: tuple[float, float] = ANY_VALUE
     scale: float = 1.0
     offset: float = 0.0
     unit: str = ""
     description: str = ""
     trouble: tuple[str, str] | None = None
     calendar: str = "standard"
+    climatology: str = ""
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -106,15 +115,29 @@ class Description:
             return None
         return Grid(self.crs, self.transform, self.shape)
 
-    def declared(self, header: RasterHeader) -> Description:
-        """Return the description with what a user declares in place of what it says."""
+    def declared(self, header: RasterHeader, path: str = "") -> Description:
+        """Return the description with what a user declares in place of what it says.
+
+        Parameters
+        ----------
+        header : RasterHeader
+        path : str, optional
+            For messages.
+
+        Raises
+        ------
+        InputError
+            If one of scale and offset is declared, of a source that has its own.
+        """
+        check_packing(path, (self.scale, self.offset), header)
         given = {
             name: value
             for name in ("nodata", "scale", "offset", "unit")
             if (value := getattr(header, name)) is not None
         }
         crs = self.crs if header.crs is None else CRS.from_user_input(header.crs)
-        return replace(self, crs=crs, **given)
+        valid = ANY_VALUE if header.nodata == () else self.valid
+        return replace(self, crs=crs, valid=valid, **given)
 
     def values(self, stored: np.ndarray, missing: np.ndarray | None = None) -> np.ndarray:
         """Return stored values in the unit of the source, float64, NaN where missing.
@@ -130,6 +153,8 @@ class Description:
         absent = np.zeros(stored.shape, bool) if missing is None else missing.copy()
         for value in self.nodata:
             absent |= _is_nodata(stored, value)
+        if self.valid != ANY_VALUE:
+            absent |= (stored < self.valid[0]) | (stored > self.valid[1])
         values = stored.astype(np.float64)
         if self.scale != 1.0 or self.offset != 0.0:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -247,6 +272,13 @@ class Source(ABC):
         return Grid(self.crs, self.transform, self.shape)
 
 
+def check_band(path: str, band: int, n: int) -> None:
+    """Refuse the number of a band that a source of ``n`` does not have."""
+    if not 1 <= band <= n:
+        found = f"has {n} band(s), but band {band} is requested"
+        raise InputError(Problem(path, found, f"give a band from 1 to {n}"))
+
+
 def of_time(path: str, bands: Sequence[Band], time: str | None) -> list[Band]:
     """Return the bands whose time is, or begins with, a given one; InputError if there is none."""
     if time is None:
@@ -262,6 +294,14 @@ def of_level(path: str, bands: Sequence[Band], level: Level) -> list[Band]:
     """Return the bands at some values of axes, an axis "" being any; InputError if none is."""
     kept = list(bands)
     for axis, value in level:
+        axes = list(dict.fromkeys(name for each in bands for name, _ in each.levels))
+        if axes and axis not in ("", *axes):
+            pairs = [pair for each in bands for pair in each.levels]
+            own, one = next((pair for pair in pairs if _same(value, pair[1])), pairs[0])
+            there = name_first(axes, N_NAMED)
+            found = f"has no axis {axis!r} beside rows, columns and times, but {there}"
+            remedy = f"name the axis as the file does, such as `level: {{{own}: {one}}}`"
+            raise InputError(Problem(path, found, remedy))
         known = [pair for each in kept for pair in each.levels if axis in ("", pair[0])]
         kept = [
             each

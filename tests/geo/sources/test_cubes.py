@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
+import rasterio
 import xarray as xr
 from pyproj import CRS
+from rasterio.shutil import copy
 
 from geo.core.errors import InputError
 from geo.grids.grid import Grid, Tile
@@ -455,3 +460,127 @@ def test_a_pixel_where_all_years_are_the_same_is_standardised_too(tmp_path):
     assert found[0, 0] == 0.0
     assert np.isnan(found[0, 1])
     assert np.isfinite(found[1, 1])
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"valid_min": np.int16(100), "valid_max": np.int16(900)},
+        {"valid_range": np.array([100, 900], np.int16)},
+        {"valid_range": np.array([6.0, 14.0])},  # values: 0.01 * stored + 5
+        {"valid_max": np.int16(900)},
+    ],
+)
+def test_values_outside_the_valid_range_are_missing(tmp_path, suffix, limits):
+    stored = np.random.default_rng(1).integers(-50, 1500, (8, 9)).astype(np.int16)
+    stored[0, :4] = 99, 100, 900, 901
+    data = cube("MS", n=3).isel(time=0, drop=True)
+    attrs = {"scale_factor": 0.01, "add_offset": 5.0, **limits}
+    data["rain"] = (("lat", "lon"), stored, attrs)
+    path = write(data, tmp_path / f"a{suffix}")
+    lower = -(2**15) if list(limits) == ["valid_max"] else 100
+    expected = np.where((stored >= lower) & (stored <= 900), 0.01 * stored + 5.0, np.nan)
+    np.testing.assert_allclose(source_of(path).read(), expected, rtol=1e-12)
+    every = source_of(path, header=RasterHeader(nodata=()))
+    np.testing.assert_allclose(every.read(), 0.01 * stored + 5.0, rtol=1e-12)
+
+
+def test_the_valid_range_of_fractional_numbers_holds_its_ends(tmp_path):
+    data = cube("MS", n=3).isel(time=0, drop=True).astype(np.float32)
+    data["rain"][0, :3] = np.array([0.1, 0.3, 0.4])
+    data["rain"].attrs["valid_range"] = [0.1, 0.3]  # of float64, as JSON has them
+    found = source_of(write(data, tmp_path / "a.zarr")).read()
+    assert np.isfinite(found[0, :3]).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".tif"])
+def test_one_of_scale_and_offset_of_a_packed_raster_is_asked_for(tmp_path, suffix, write_tif):
+    """Kelvins that are packed: `offset: -273.15` is of the values, or of the stored numbers."""
+    stored = np.arange(72, dtype=np.int16).reshape(8, 9)
+    if suffix == ".tif":
+        path = write_tif("a.tif", stored, scale=0.01, offset=280.0)
+    else:
+        data = cube("MS", n=3).isel(time=0, drop=True)
+        attrs = {"scale_factor": 0.01, "add_offset": 280.0}
+        data["rain"] = (("lat", "lon"), stored, attrs)
+        path = write(data, tmp_path / "a.nc")
+    with pytest.raises(InputError) as caught:
+        source_of(path, header=RasterHeader(offset=-273.15))
+    assert str(caught.value) == (
+        f"{path}: is packed (scale 0.01, offset 280), so that `offset: -273.15` has two meanings; "
+        "give both: `scale: 0.01, offset: 6.85` to change its values, "
+        "`scale: 0.01, offset: -273.15` to change its packing"
+    )
+    with pytest.raises(InputError, match=r"`scale: 0\.02, offset: 560` to change its values"):
+        source_of(path, header=RasterHeader(scale=2.0))
+    for header in (RasterHeader(scale=0.01, offset=6.85), RasterHeader(scale=0.01)):
+        wanted = 0.01 * stored + (280.0 if header.offset is None else header.offset)
+        np.testing.assert_allclose(source_of(path, header=header).read(), wanted)
+
+
+@pytest.mark.parametrize("version", ["ZARR_V2", "ZARR_V3"])
+def test_zarr_stores_of_gdal_are_read(tmp_path, write_tif, version):
+    """With the CRS in `_CRS`; its arrays of version 3 name no codecs."""
+    stored = np.arange(72, dtype=np.float32).reshape(8, 9)
+    tif = write_tif("a.tif", stored, crs="EPSG:32629", bounds=(5e5, 9e5, 509e3, 908e3))
+    copy(tif, tmp_path / "a.zarr", driver="Zarr", FORMAT=version)
+    if version == "ZARR_V3":
+        for file in (tmp_path / "a.zarr").glob("*/zarr.json"):  # as GDAL 3.10 writes it
+            metadata = json.loads(file.read_text())
+            metadata.pop("codecs", None)
+            file.write_text(json.dumps(metadata))
+    source = source_of(tmp_path / "a.zarr")
+    assert (source.crs.to_epsg(), source.grid.bounds) == (32629, (5e5, 9e5, 509e3, 908e3))
+    np.testing.assert_array_equal(source.read(), stored)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(source)).read(), stored)
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+def test_coordinates_of_two_dimensions_are_no_grid(tmp_path, suffix):
+    data = cube("MS", n=3).isel(time=0, drop=True)
+    lat, lon = np.meshgrid(data.lat.values, data.lon.values, indexing="ij")
+    own = xr.Dataset({"rain": (("y", "x"), data.rain.values)})
+    own = own.assign_coords(
+        lat=(("y", "x"), lat, {"units": "degrees_north"}),
+        lon=(("y", "x"), lon, {"units": "degrees_east"}),
+    )
+    found = said(write(own, tmp_path / f"a{suffix}"))
+    assert "has coordinates of two dimensions (lat, lon): its pixels are no regular grid" in found
+    assert "gdalwarp -geoloc -t_srs EPSG:4326 NETCDF:in.nc:rain out.tif" in found
+    # Beside coordinates of its rows and columns they do no harm.
+    both = own.assign_coords(y=("y", data.lat.values), x=("x", data.lon.values))
+    source = source_of(write(both, tmp_path / f"both{suffix}"))
+    np.testing.assert_array_equal(source.read(), data.rain.values)
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
+def test_an_axis_of_another_name_is_named(tmp_path, suffix):
+    data = cube("MS", n=3).isel(time=0, drop=True).expand_dims(level=[850, 500])
+    path = write(data, tmp_path / f"a{suffix}")
+    found = said(path, level=(("pressure", "500"),))
+    assert "has no axis 'pressure' beside rows, columns and times, but level; " in found
+    assert found.endswith("such as `level: {level: 500}`")
+
+
+def test_a_band_of_a_netcdf_of_gdal_is_one_of_its_variables(tmp_path, write_tif):
+    tif = write_tif("a.tif", np.arange(72, dtype=np.float32).reshape(8, 9))
+    with rasterio.open(tif) as opened:
+        profile, values = opened.profile, opened.read(1)
+    with rasterio.open(tmp_path / "two.tif", "w", **{**profile, "count": 2}) as out:
+        out.write(np.stack([values, values + 100]))
+    copy(tmp_path / "two.tif", tmp_path / "a.nc", driver="netCDF")
+    np.testing.assert_array_equal(
+        source_of(tmp_path / "a.nc", BandChoice(band=2)).read(), values + 100
+    )
+    assert "has 2 band(s), but band 3 is requested" in said(tmp_path / "a.nc", band=3)
+    assert "has 2 variables (Band1, Band2)" in said(tmp_path / "a.nc")
+
+
+def test_a_variable_in_a_group_has_its_path(tmp_path):
+    data = cube("MS", n=3).isel(time=0, drop=True)
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", group="science/data")
+    for name in ("rain", "science/data/rain", "/science/data/rain"):
+        found = source_of(tmp_path / "a.nc", BandChoice(variable=name)).read()
+        np.testing.assert_array_equal(found, data.rain.values)
+    assert "has no variable 'data/rain'" in said(tmp_path / "a.nc", variable="data/rain")
