@@ -11,7 +11,7 @@ from pipeline.config.suggestions import suggest_value
 
 #: Codes of the suspicions of :mod:`pipeline.ingest.suspicions`, with what each is about.
 CODES = {
-    "nodata": "a number that stands apart from all others, probably of missing pixels",
+    "nodata": "a number that stands apart from all others, probably of missing pixels or rows",
     "scale": "values that are a known multiple of their unit",
     "density": "people per km2 taken for people per pixel, or the reverse",
     "thousands": "people in thousands or millions",

@@ -19,6 +19,7 @@ from geo.sources.distance import DistanceSource
 from geo.sources.source import Source
 from geo.sources.zonal import exact_people
 from pipeline.config.schema import Config
+from pipeline.ingest.area_value_suspicions import area_value_suspicions
 from pipeline.ingest.class_profile import ClassesProfile, profile_classes
 from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.extent import measurable
@@ -122,6 +123,7 @@ def examine(
         ids, titles = areas[AREA_ID].to_numpy(), titles_of(areas, config.areas.name)
         found += swapped_suspicions(config, areas, list(inputs.opened))
         found += table_suspicions(config, areas)
+        found += area_value_suspicions(config)
         found += encoding_suspicions("areas", config.areas, areas)
         for n, spec in enumerate(config.output.areas):
             if spec.level in inputs.levels:
