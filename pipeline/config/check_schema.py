@@ -26,6 +26,7 @@ CODES = {
     "threshold": "a threshold far outside the rates of the areas",
     "swapped": "latitude and longitude in the wrong order",
     "ids": "ids that differ in capitals, accents, spaces or leading zeros",
+    "periods": "periods of the counts after today, or years away from all others",
     "encoding": "a table that is not UTF-8 text, or names of areas that do not decode",
     "missing": "words such as n/a or - that are taken for no count",
     "coverage": "an area most of whose people live where a covariate has no value",

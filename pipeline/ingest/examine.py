@@ -25,6 +25,7 @@ from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.odd_counts import fractions, odd_counts
+from pipeline.ingest.period_suspicions import period_suspicions
 from pipeline.ingest.profile import (
     CountProfile,
     GridExposure,
@@ -124,6 +125,7 @@ def examine(
         found += swapped_suspicions(config, areas, list(inputs.opened))
         found += table_suspicions(config, areas)
         found += area_value_suspicions(config)
+        found += period_suspicions(config)
         found += encoding_suspicions("areas", config.areas, areas)
         for n, spec in enumerate(config.output.areas):
             if spec.level in inputs.levels:
