@@ -29,6 +29,7 @@ _NEEDED = ("element", "period", "unit", "value")
 #: Columns of analytics that are neither dimensions nor the value.
 _MEASURES = ("numerator", "denominator", "factor", "multiplier", "divisor")
 _MISSING = ("", "NaN")
+_DELIMITERS = (",", ";", "\t", "|")  # of CSV; DHIS2 writes the first, spreadsheets the others
 
 Item = TypeVar("Item")
 
@@ -90,6 +91,10 @@ def read_file(path: str) -> list[Value]:
     except (OSError, ValueError) as error:
         remedy = "give JSON or CSV as DHIS2 writes it, in UTF-8"
         raise InputError(Problem(path, f"cannot be read ({one_line(error)})", remedy)) from error
+    if text.lstrip()[:1] == "<":
+        found = "is a page of HTML or XML, such as that of a login, and has no values"
+        remedy = "log in to DHIS2, and save the values as JSON or CSV"
+        raise InputError(Problem(path, found, remedy))
     return list(_of_csv(text, path))
 
 
@@ -264,7 +269,9 @@ def _of_analytics(document: Mapping[str, Any], place: str) -> Iterator[Value]:
 
 
 def _of_csv(text: str, place: str) -> Iterator[Value]:
-    rows = csv.reader(io.StringIO(text, newline=""))
+    first = text.partition("\n")[0]
+    delimiter = max(_DELIMITERS, key=first.count)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     head = [name.strip().lower() for name in next(rows, [])]
     at = {
         key: next((head.index(name) for name in names if name in head), None)
@@ -281,6 +288,10 @@ def _of_csv(text: str, place: str) -> Iterator[Value]:
         if len(cells) < len(head) and (at["value"] or 0) >= len(cells):
             found = f"has {len(cells)} cells, and the head {len(head)}"
             raise InputError(Problem(f"{place} line {number}", found, "correct it"))
+        if len(cells) > len(head):
+            found = f"has {len(cells)} cells, and the head {len(head)}"
+            remedy = "write numbers without thousands (1234), and texts with a comma in quotes"
+            raise InputError(Problem(f"{place} line {number}", found, remedy))
         row = {
             key: "" if n is None or n >= len(cells) else cells[n].strip() for key, n in at.items()
         }
