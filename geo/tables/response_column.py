@@ -28,6 +28,7 @@ from geo.core.spelling import USUAL, Spelling
 from geo.tables.crosswalk import read_crosswalk
 from geo.tables.id_proposals import by_period, pairing
 from geo.tables.registry import TABLES, read_table
+from geo.tables.table_xlsx import MERGED
 
 MOST_CHARACTERS, MOST_UNKNOWN = 1000, 100_000  # of an id; of a table's ids
 MOST_SKIPPED = 5  # rows above the names that are looked for
@@ -121,6 +122,12 @@ def read_column(
         problems.extend(error.problems)
         return None
     word, whole = TABLES.of(path).row_word, table
+    merged = _merged(table, [id_column, *(row_filter or ())[:1]])
+    if merged:
+        remedy = "unmerge them, and fill each cell with what the first one has"
+        problem = Problem(name, merged, remedy)
+        problems.extend([problem] if problem not in problems else [])
+        return None
     if row_filter is not None:
         column, period = row_filter
         if not has_column(table.columns, column, name, f"{key}.period", problems):
@@ -233,6 +240,17 @@ def title_above(
             continue
         if set(columns) <= set(map(str, table.columns)):
             return f"set skip_rows: {skip}, for the names stand below"
+    return ""
+
+
+def _merged(table: pd.DataFrame, columns: list[str]) -> str:
+    """Say which cells of some columns are merged with others; "" if none are."""
+    for column in columns:
+        cells = table[column] if column in table and list(table.columns).count(column) == 1 else ()
+        texts = dict.fromkeys(c for c in cells if isinstance(c, str) and c.startswith(MERGED))
+        if texts:
+            each = [text.removeprefix(MERGED) for text in texts]
+            return f"column {column!r} has merged cells: {name_first(each)}"
     return ""
 
 
