@@ -26,6 +26,8 @@ CODES = {
     "threshold": "a threshold far outside the rates of the areas",
     "swapped": "latitude and longitude in the wrong order",
     "ids": "ids that differ in capitals, accents, spaces or leading zeros",
+    "column": "the column of the ids taken for that of the counts",
+    "suppressed": "counts that are intervals in all areas and periods",
     "periods": "periods of the counts after today, or years away from all others",
     "encoding": "a table that is not UTF-8 text, or names of areas that do not decode",
     "missing": "words such as n/a or - that are taken for no count",
