@@ -91,11 +91,16 @@ def read_file(path: str) -> list[Value]:
     except (OSError, ValueError) as error:
         remedy = "give JSON or CSV as DHIS2 writes it, in UTF-8"
         raise InputError(Problem(path, f"cannot be read ({one_line(error)})", remedy)) from error
-    if text.lstrip()[:1] == "<":
-        found = "is a page of HTML or XML, such as that of a login, and has no values"
-        remedy = "log in to DHIS2, and save the values as JSON or CSV"
-        raise InputError(Problem(path, found, remedy))
+    refuse_page(text, path)
     return list(_of_csv(text, path))
+
+
+def refuse_page(text: str, place: str) -> None:
+    """Raise an InputError if a file is a page of a browser: that of a login, mostly."""
+    if text.lstrip()[:1] == "<":
+        found = "is a page of HTML or XML, such as that of a login, not what DHIS2 exports"
+        remedy = "log in to DHIS2, and save the file again as JSON or CSV"
+        raise InputError(Problem(place, found, remedy))
 
 
 def read_document(document: Any, place: str) -> list[Value]:

@@ -147,7 +147,7 @@ class Folder:
                 source.close()
         except InputError as error:
             self.left.append(f"{pattern}: {error.problems[0].found}")
-            if suffix in TABLES:
+            if suffix in (".csv", ".xlsx"):  # a text may be notes
                 self.unread.append(replace(error.problems[0], place=pattern))
         return n_before != (len(self.boundaries), len(self.tables), len(self.rasters))
 

@@ -275,6 +275,7 @@ def test_what_is_written_wrong_is_told_before_the_server_is_asked(
         ({}, _with(values="odd.json"), "analytics without the column pe, ou, value"),
         ({}, _with(values="rows.json"), "rows[0]: has not the 3 columns of the headers"),
         ({}, _with(values="set.json"), "dataValues[0]: has no dataElement, period or orgUnit"),
+        ({}, _with(boundaries="login.html"), "is a page of HTML or XML, such as that of a login"),
         ({}, _with(boundaries="units.json"), "has no organisation unit with a boundary"),
         ({}, _with(boundaries="other.json"), "is no GeoJSON with features"),
         ({}, None, "dhis2.pull: is not given"),
