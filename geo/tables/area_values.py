@@ -64,18 +64,25 @@ def read_area_values(
     if period_column is not None:
         periods = column_periods(table[period_column], rows, name, word, None, problems)
     values, wrong = np.full(len(table), np.nan), []
-    for k, value in enumerate(table[value_column]):
+    cells = table[value_column]
+    texts = [each.strip() for each in cells if isinstance(each, str) and not is_missing(each)]
+    spelling = USUAL.detected(texts)
+    for k, value in enumerate(cells):
         if is_missing(value):
             continue
         try:
-            values[k] = USUAL.number(value)
+            values[k] = spelling.number(value)
         except (ValueError, TypeError):
             values[k] = np.inf
         if not np.isfinite(values[k]):
             wrong.append(f"{word} {rows[k]} ({str(value).strip()!r})")
     if wrong:
         found_text = f"column {value_column!r} is no number in {name_first(wrong)}"
-        problems.append(Problem(name, found_text, "write plain numbers such as 1234.5"))
+        remedy = "write plain numbers such as 1234.5"
+        if spelling.ask(texts, ""):
+            found_text += ": a separator of thousands, or of decimals?"
+            remedy += ", with a point before decimals and nothing between thousands"
+        problems.append(Problem(name, found_text, remedy))
     if len(problems) > n_before:
         return None
     return pd.DataFrame(

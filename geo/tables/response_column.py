@@ -28,6 +28,7 @@ from geo.core.spelling import USUAL, Spelling
 from geo.tables.crosswalk import read_crosswalk
 from geo.tables.id_proposals import by_period, pairing
 from geo.tables.registry import TABLES, read_table
+from geo.tables.table_xlsx import MERGED
 
 MOST_CHARACTERS, MOST_UNKNOWN = 1000, 100_000  # of an id; of a table's ids
 MOST_SKIPPED = 5  # rows above the names that are looked for
@@ -121,6 +122,12 @@ def read_column(
         problems.extend(error.problems)
         return None
     word, whole = TABLES.of(path).row_word, table
+    merged = _merged(table, [id_column, *(row_filter or ())[:1]])
+    if merged:
+        remedy = "unmerge them, and fill each cell with what the first one has"
+        problem = Problem(name, merged, remedy)
+        problems.extend([problem] if problem not in problems else [])
+        return None
     if row_filter is not None:
         column, period = row_filter
         if not has_column(table.columns, column, name, f"{key}.period", problems):
@@ -146,8 +153,11 @@ def read_column(
         if above:
             problems[n_problem:] = [replace(problems[n_problem], remedy=above)]
         return None
-    ids = id_text(table[id_column])
-    ids = _translated(ids, table, spelling, areas, key, name, problems)
+    names = id_text(table[id_column])
+    ids, usable, hint = _translated(names, table, spelling, areas, key, name, problems)
+    if not usable.all():
+        table, rows = table[usable].reset_index(drop=True), rows[usable]
+        names, ids = (each[usable].reset_index(drop=True) for each in (names, ids))
     absurd = _absurd(ids, rows, word, areas)
     if absurd:
         problems.append(Problem(name, f"{absurd} in column {id_column!r}", _IDS_OF_AREAS))
@@ -159,27 +169,38 @@ def read_column(
         remedy += by_period(
             whole, id_text(whole[id_column]), value_column, row_filter and row_filter[0]
         )
-    check_ids(ids, rows, name, word, problems, remedy, id_column)
+    same = _two_names(names, ids, rows, word) if spelling.crosswalk is not None else []
+    if same:
+        file = Path(str(spelling.crosswalk)).name
+        found_text = f"{file} has one area for two names of column {id_column!r}: "
+        remedy = f"correct a line of {file}, or add the rows up"
+        problems.append(Problem(name, found_text + name_first(same), remedy))
+    else:
+        check_ids(ids, rows, name, word, problems, remedy, id_column)
     period = "" if row_filter is None else row_filter[1]
     responses = ResponseColumn(
         table[value_column], ids, rows, value_column, noun, name, word, period, spelling
     )
-    _check_match(responses, id_column, table, areas, problems)
+    _check_match(responses, id_column, table, areas, problems, hint)
     return responses
 
 
 def _translated(
-    ids: pd.Series,
+    names: pd.Series,
     table: pd.DataFrame,
     spelling: Spelling,
     areas: gpd.GeoDataFrame,
     key: str,
     name: str,
     problems: list[Problem],
-) -> pd.Series:
-    """Return the ids that a crosswalk gives the names of a table."""
+) -> tuple[pd.Series, np.ndarray, str]:
+    """Return the ids that a crosswalk gives the names of a table, the rows to look at, and a hint.
+
+    A row whose line of the crosswalk has a problem is not looked at: it would be another problem.
+    """
+    every = np.ones(len(names), bool)
     if spelling.crosswalk is None:
-        return ids
+        return names, every, ""
     known = set(areas[AREA_ID].dropna()) | set(areas.attrs.get(ELSEWHEN, {}))
     crosswalk = read_crosswalk(spelling.crosswalk, f"{key}.crosswalk", known, problems)
     parents = None
@@ -187,7 +208,23 @@ def _translated(
         table.columns, spelling.parent, name, f"{key}.parent", problems
     ):
         parents = id_text(table[spelling.parent])
-    return ids if crosswalk is None else crosswalk.of(ids, parents)
+    if crosswalk is None:
+        return names, every, ""
+    ids, hint = crosswalk.of(names, parents), ""
+    unknown = set(ids.dropna()) - known
+    if spelling.parent is None and crosswalk.wants_parents(unknown):
+        file = Path(spelling.crosswalk).name
+        hint = f"{file} has names by their parent: set {key}.parent to the column that has these"
+    return ids, ~crosswalk.is_broken(names, parents), hint
+
+
+def _two_names(names: pd.Series, ids: pd.Series, rows: np.ndarray, word: str) -> list[str]:
+    """Return the areas that have several names in a table, with these."""
+    at: dict[str, dict[str, str]] = {}
+    for name, text, row in zip(names, ids, rows, strict=True):
+        if text is not None:
+            at.setdefault(text, {}).setdefault(name, f"{name} ({word} {row})")
+    return [f"{' and '.join(each.values())} are {k}" for k, each in at.items() if len(each) > 1]
 
 
 def title_above(
@@ -203,6 +240,17 @@ def title_above(
             continue
         if set(columns) <= set(map(str, table.columns)):
             return f"set skip_rows: {skip}, for the names stand below"
+    return ""
+
+
+def _merged(table: pd.DataFrame, columns: list[str]) -> str:
+    """Say which cells of some columns are merged with others; "" if none are."""
+    for column in columns:
+        cells = table[column] if column in table and list(table.columns).count(column) == 1 else ()
+        texts = dict.fromkeys(c for c in cells if isinstance(c, str) and c.startswith(MERGED))
+        if texts:
+            each = [text.removeprefix(MERGED) for text in texts]
+            return f"column {column!r} has merged cells: {name_first(each)}"
     return ""
 
 
@@ -240,8 +288,12 @@ def _check_match(
     table: pd.DataFrame,
     areas: gpd.GeoDataFrame,
     problems: list[Problem],
+    hint: str,
 ) -> None:
-    """Append a problem for responses without an area, with the pairing that they may mean."""
+    """Append a problem for responses without an area, with the pairing that they may mean.
+
+    A hint comes before any other remedy.
+    """
     ids, name, noun = given_by.ids, given_by.name, given_by.noun
     known, given = set(areas[AREA_ID]), set(ids.dropna())
     elsewhen: Mapping[str, str] = areas.attrs.get(ELSEWHEN, {})
@@ -271,6 +323,6 @@ def _check_match(
     walk = given_by.spelling.crosswalk
     remedy += ", or let `disagg check --fix` propose "
     remedy += "a crosswalk of names" if walk is None else f"lines for {Path(walk).name}"
-    proposed = pairing(given, known, id_column, table, areas, f"{noun}s")
+    proposed = hint or pairing(given, known, id_column, table, areas, f"{noun}s")
     remedy = f"{proposed}, or {remedy}" if proposed else remedy
     problems.append(Problem(name, found, remedy))

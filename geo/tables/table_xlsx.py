@@ -29,6 +29,7 @@ from geo.tables.table_format import TableFormat
 
 #: Cells of the table, from the first to the last that is filled, and of all its merged ranges.
 CELLS_MAX = 20_000_000
+MERGED = "part of the merged cells "  # what such a cell says, with their range
 _PIECE_BYTES, _TAG_BYTES = 1 << 20, 4096
 _SHEET_FILE = re.compile(r"xl/.*sheets?/.*\.xml$", re.IGNORECASE)
 _RANGE = re.compile(rb"<(?:\w+:)?(?:mergeCell|hyperlink)\s[^<>]*?\bref\s*=\s*[\"']([^\"']*)[\"']")
@@ -68,11 +69,8 @@ class Xlsx(TableFormat):
             if _given(cell.value) and at[0] > self.skip_rows
         ]
         if not filled:
-            others = [each.title for each in formulas.parent.worksheets if each is not formulas]
-            found, remedy = f"sheet {formulas.title!r} is empty", "give a table with a header"
-            if others:
-                remedy = f"name the sheet of the table: `sheet:` one of {name_first(others)}"
-            raise InputError(Problem(str(path), found, remedy))
+            found = f"sheet {formulas.title!r} is empty"
+            raise InputError(Problem(str(path), found, _other_sheets(formulas)))
         (first, left), (last, right) = (
             tuple(bound(axis) for axis in zip(*filled, strict=True)) for bound in (min, max)
         )
@@ -98,9 +96,16 @@ class Xlsx(TableFormat):
         number, header = numbered[0]
         for area in formulas.merged_cells.ranges:
             if area.min_row <= number <= area.max_row:
-                found = f"cells {area.coord} of the header (row {number}) are merged"
+                found = f"sheet {formulas.title!r}: cells {area.coord} of the header "
+                found += f"(row {number}) are merged"
                 remedy = "begin the sheet with one row that names each column in a cell of its own"
+                if any(k > area.max_row for k, _ in numbered):
+                    remedy = f"if they are a title above the names, set skip_rows: {area.max_row}; "
+                    remedy += "else name each column in a cell of its own"
                 raise InputError(Problem(str(path), found, remedy))
+        if len(numbered) == 1 and len(formulas.parent.worksheets) > 1:
+            found = f"sheet {formulas.title!r} has no rows below its first"
+            raise InputError(Problem(str(path), found, _other_sheets(formulas)))
         # As in a CSV file, the second of two equal names becomes "name.1".
         names: list[str] = []
         for place, cell in enumerate(header, left):
@@ -178,11 +183,19 @@ def _sheet(path: str | Path, part: str | None, *, values: bool) -> Any:
     return book[part]
 
 
+def _other_sheets(sheet: Any) -> str:
+    """Return the remedy for a sheet without a table: the others of its workbook."""
+    others = [each.title for each in sheet.parent.worksheets if each is not sheet]
+    if not others:
+        return "give a table with a header"
+    return f"name the sheet of the table: `sheet:` one of {name_first(others)}"
+
+
 def _value(cell: Any, formula: Any, merged: dict[tuple[int, int], Any]) -> Any:
     """Return the value of a cell, or a text that says what it is instead."""
     area = merged.get((cell.row, cell.column))
     if area is not None:
-        return f"part of the merged cells {area.coord}"
+        return f"{MERGED}{area.coord}"
     value = cell.value
     if cell.data_type == "e":
         return f"{value} in cell {cell.coordinate}"

@@ -11,6 +11,8 @@ from geo.core.errors import InputError, Problem, name_first
 from geo.core.period_text import ACCEPTED, read_periods
 
 # Any word may name a period in a column of periods; among names of columns, dates alone tell.
+_DAY = re.compile(r"\s*\d{1,2}([-/.])\d{1,2}\1\d{4}\s*")
+_YEAR = re.compile(r"\d{4}")
 _DATE = re.compile(r"\d{4}(-?\d\d(-?\d\d)?|-?[Ww]\d\d?|-?[Qq]\d)?")
 
 
@@ -49,9 +51,14 @@ def long_form(
         If no column is a period, or one of `columns` is there already.
     """
     heads = [str(head) for head in table.columns]
-    read, _ = read_periods(heads, dayfirst)
+    read, refused = read_periods(heads, dayfirst)
     dated = [iso is not None and _DATE.fullmatch(iso) is not None for iso in read]
     others = [head for head, is_period in zip(heads, dated, strict=True) if not is_period]
+    unclear = [head for head in heads if head in refused and _DAY.fullmatch(head)]
+    if unclear:
+        what, remedy = refused[unclear[0]]
+        found = f"`periods: columns`, but the head {what}: {name_first(unclear)}"
+        raise InputError(Problem(name, found, remedy))
     if not any(dated):
         found = f"`periods: columns`, but no column is named as a period: {name_first(heads, 12)}"
         raise InputError(Problem(name, found, f"name each as {ACCEPTED}"))
@@ -61,8 +68,29 @@ def long_form(
         key = "counts.value" if taken[0] == columns[1] else "counts.period"
         raise InputError(Problem(name, found, f"give {key} a name that the table does not have"))
     at = np.flatnonzero(dated)
+    _check_periods([heads[k] for k in at], [str(read[k]) for k in at], name)
     kept = table.iloc[:, np.flatnonzero(~np.array(dated))]
     pieces = [kept.assign(**{columns[0]: heads[k], columns[1]: table.iloc[:, k]}) for k in at]
     found_long = pd.concat(pieces, ignore_index=True)
     found_long.attrs.update(table.attrs)
     return found_long, np.tile(rows, len(at))
+
+
+def _check_periods(heads: list[str], periods: list[str], name: str) -> None:
+    """Raise an InputError if two columns have one period, or one has the year of the others."""
+    first: dict[str, str] = {}
+    for head, period in zip(heads, periods, strict=True):
+        # Readers of files call the second of two equal names 2024-03.1.
+        before = head.rpartition(".")[0]
+        own = first.get(period, before if before in first.values() else None)
+        if own is not None:
+            twice = (
+                f"two columns {own!r}" if own in (before, head) else f"columns {own!r} and {head!r}"
+            )
+            found = f"`periods: columns`, but {twice} are of one period"
+            raise InputError(Problem(name, found, "keep one of them, or add them up"))
+        first[period] = head
+    years = [h for h, p in zip(heads, periods, strict=True) if _YEAR.fullmatch(p)]
+    if years and len(years) < len(heads):
+        found = f"`periods: columns`, but {name_first(years)} is a year, and the others are shorter"
+        raise InputError(Problem(name, found, "take the column of the year out, or rename it"))

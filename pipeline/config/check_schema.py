@@ -11,7 +11,7 @@ from pipeline.config.suggestions import suggest_value
 
 #: Codes of the suspicions of :mod:`pipeline.ingest.suspicions`, with what each is about.
 CODES = {
-    "nodata": "a number that stands apart from all others, probably of missing pixels",
+    "nodata": "a number that stands apart from all others, probably of missing pixels or rows",
     "scale": "values that are a known multiple of their unit",
     "density": "people per km2 taken for people per pixel, or the reverse",
     "thousands": "people in thousands or millions",
@@ -26,6 +26,9 @@ CODES = {
     "threshold": "a threshold far outside the rates of the areas",
     "swapped": "latitude and longitude in the wrong order",
     "ids": "ids that differ in capitals, accents, spaces or leading zeros",
+    "column": "the column of the ids taken for that of the counts",
+    "suppressed": "counts that are intervals in all areas and periods",
+    "periods": "periods of the counts after today, or years away from all others",
     "encoding": "a table that is not UTF-8 text, or names of areas that do not decode",
     "missing": "words such as n/a or - that are taken for no count",
     "coverage": "an area most of whose people live where a covariate has no value",

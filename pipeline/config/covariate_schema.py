@@ -27,7 +27,7 @@ _AREAL = ("auto", "average")  # of classes
 _OF_KINDS = {
     **dict.fromkeys(_RASTER, ("path", "slope", "aspect")),
     **dict.fromkeys(("time", "units"), ("path", "table", "slope", "aspect")),
-    **dict.fromkeys(("id", "value", "period"), ("table",)),
+    **dict.fromkeys(("id", "match", "value", "period"), ("table",)),
     **dict.fromkeys(("layer", "where"), ("distance",)),
     "component": ("aspect",),
     **dict.fromkeys(("classes", "stac", "window", "anomaly"), ("path",)),
@@ -139,6 +139,11 @@ class Covariate(Cube):
         None,
         examples=["district_id"],
         description="table: column with the area's id; areas.id by default",
+    )
+    match: Literal["exact", "spelling"] = Field(
+        "exact",
+        description="table: which ids are those of areas; spelling: also those that differ in "
+        "capitals, accents, spaces, punctuation or leading zeros alone",
     )
     value: str | None = Field(
         None,

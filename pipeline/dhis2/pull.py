@@ -30,6 +30,7 @@ from pipeline.dhis2.values import (
     parts,
     read_document,
     read_file,
+    refuse_page,
     stored_values,
 )
 from pipeline.storage.files import atomic_write
@@ -188,7 +189,11 @@ def _boundaries(
     if spec.boundaries is not None:
         place = spec.boundaries
         try:
-            given = json.loads(Path(place).read_text(encoding="utf-8-sig"))
+            text = Path(place).read_text(encoding="utf-8-sig")
+            refuse_page(text, place)
+            given = json.loads(text)
+        except InputError:
+            raise
         except (OSError, ValueError) as error:
             why = f"cannot be read ({one_line(error)})"
             raise InputError(Problem(place, why, "give a GeoJSON file")) from error

@@ -29,6 +29,7 @@ _NEEDED = ("element", "period", "unit", "value")
 #: Columns of analytics that are neither dimensions nor the value.
 _MEASURES = ("numerator", "denominator", "factor", "multiplier", "divisor")
 _MISSING = ("", "NaN")
+_DELIMITERS = (",", ";", "\t", "|")  # of CSV; DHIS2 writes the first, spreadsheets the others
 
 Item = TypeVar("Item")
 
@@ -90,7 +91,16 @@ def read_file(path: str) -> list[Value]:
     except (OSError, ValueError) as error:
         remedy = "give JSON or CSV as DHIS2 writes it, in UTF-8"
         raise InputError(Problem(path, f"cannot be read ({one_line(error)})", remedy)) from error
+    refuse_page(text, path)
     return list(_of_csv(text, path))
+
+
+def refuse_page(text: str, place: str) -> None:
+    """Raise an InputError if a file is a page of a browser: that of a login, mostly."""
+    if text.lstrip()[:1] == "<":
+        found = "is a page of HTML or XML, such as that of a login, not what DHIS2 exports"
+        remedy = "log in to DHIS2, and save the file again as JSON or CSV"
+        raise InputError(Problem(place, found, remedy))
 
 
 def read_document(document: Any, place: str) -> list[Value]:
@@ -264,7 +274,9 @@ def _of_analytics(document: Mapping[str, Any], place: str) -> Iterator[Value]:
 
 
 def _of_csv(text: str, place: str) -> Iterator[Value]:
-    rows = csv.reader(io.StringIO(text, newline=""))
+    first = text.partition("\n")[0]
+    delimiter = max(_DELIMITERS, key=first.count)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     head = [name.strip().lower() for name in next(rows, [])]
     at = {
         key: next((head.index(name) for name in names if name in head), None)
@@ -281,6 +293,10 @@ def _of_csv(text: str, place: str) -> Iterator[Value]:
         if len(cells) < len(head) and (at["value"] or 0) >= len(cells):
             found = f"has {len(cells)} cells, and the head {len(head)}"
             raise InputError(Problem(f"{place} line {number}", found, "correct it"))
+        if len(cells) > len(head):
+            found = f"has {len(cells)} cells, and the head {len(head)}"
+            remedy = "write numbers without thousands (1234), and texts with a comma in quotes"
+            raise InputError(Problem(f"{place} line {number}", found, remedy))
         row = {
             key: "" if n is None or n >= len(cells) else cells[n].strip() for key, n in at.items()
         }

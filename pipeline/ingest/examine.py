@@ -19,11 +19,13 @@ from geo.sources.distance import DistanceSource
 from geo.sources.source import Source
 from geo.sources.zonal import exact_people
 from pipeline.config.schema import Config
+from pipeline.ingest.area_value_suspicions import area_value_suspicions
 from pipeline.ingest.class_profile import ClassesProfile, profile_classes
 from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.odd_counts import fractions, odd_counts
+from pipeline.ingest.period_suspicions import period_suspicions
 from pipeline.ingest.point_suspicions import point_suspicions
 from pipeline.ingest.profile import (
     CountProfile,
@@ -123,6 +125,8 @@ def examine(
         ids, titles = areas[AREA_ID].to_numpy(), titles_of(areas, config.areas.name)
         found += swapped_suspicions(config, areas, list(inputs.opened))
         found += table_suspicions(config, areas)
+        found += area_value_suspicions(config)
+        found += period_suspicions(config)
         found += encoding_suspicions("areas", config.areas, areas)
         for n, spec in enumerate(config.output.areas):
             if spec.level in inputs.levels:

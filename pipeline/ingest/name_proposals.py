@@ -11,7 +11,7 @@ from geo.core.columns import AREA_ID, attribute_columns, folded, id_text, paired
 from geo.core.errors import InputError, Problem
 from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
-from geo.tables.crosswalk import AREA, NAME, read_crosswalk, write_crosswalk
+from geo.tables.crosswalk import AREA, NAME, read_crosswalk, with_zeros, write_crosswalk
 from geo.tables.name_matching import Area, bare, parent_column, propose
 from geo.tables.registry import read_table
 from pipeline.config.schema import Config
@@ -80,9 +80,11 @@ def propose_names(config: Config, path: Path) -> str | None:
     walk = path.parent / f"{path.stem}.crosswalk.csv"
     file, then = walk, f"set {key}.crosswalk: {walk.name}"
     if spec.crosswalk is not None:
-        # Lines of names without an area are proposed anew.
+        # Lines of names without an area, or with one that is not there, are proposed anew.
         old, _ = read_table(spec.crosswalk, f"{key}.crosswalk")
-        stays = id_text(old[AREA]).notna() | ~id_text(old[NAME]).isin(names[absent])
+        given_ids = with_zeros(id_text(old[AREA]), known)
+        old[AREA] = given_ids.where(given_ids.isin(known), "")
+        stays = (old[AREA] != "") | ~id_text(old[NAME]).isin(names[absent])
         lines = [*old[stays.to_numpy()].to_dict("records"), *lines]
         file = walk.with_suffix(".new.csv")
         then = f"put it in place of {Path(spec.crosswalk).name}, whose lines it keeps"

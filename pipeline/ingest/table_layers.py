@@ -9,7 +9,14 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 
-from geo.core.columns import AREA_ID
+from geo.core.columns import (
+    AREA_ID,
+    attribute_columns,
+    folded,
+    id_text,
+    paired,
+    same_but_for_spelling,
+)
 from geo.core.errors import Problem, name_first
 from geo.grids.grid import Grid
 from geo.grids.membership import Membership, membership
@@ -94,7 +101,7 @@ class AreaTables:
         return Layer(f"covariates.{name} ({spec.path})", source, "nearest", spec.transform)
 
     def _table(self, spec: Covariate, name: str) -> tuple[pd.DataFrame | None, list[Problem]]:
-        key = spec.path, spec.id, spec.value, spec.period
+        key = spec.path, spec.id, spec.value, spec.period, spec.match
         if key not in self._tables:
             problems: list[Problem] = []
             table = read_area_values(
@@ -105,6 +112,8 @@ class AreaTables:
                 spec.period,
                 problems,
             )
+            if table is not None and spec.match == "spelling":
+                table[ID] = paired(table[ID], self._known)
             self._tables[key] = table, problems
         return self._tables[key]
 
@@ -119,6 +128,7 @@ class AreaTables:
         ids = today = self._areas[AREA_ID].astype(str)
         if unions is not None:
             ids = pd.Series([each for union in unions for each in union.before])
+        given = set(own[ID].dropna())
         own = own[own[ID].isin(set(ids))]
         when = f" in {spec.time}" if spec.period is not None else ""
         twice = own[own[ID].duplicated(keep=False)]
@@ -135,7 +145,8 @@ class AreaTables:
         lacking = list(ids[~np.isfinite(values)])
         if lacking:
             found = f"column {spec.value!r} has no value of {name_first(lacking, N_NAMED)}{when}"
-            problems.append(Problem(place, found, "add it, or leave the area out of the areas"))
+            remedy = self._pairing(spec, place, given, set(lacking))
+            problems.append(Problem(place, found, remedy))
             return None
         changed = TRANSFORMS[spec.transform](values)
         if not np.isfinite(changed).all():
@@ -149,6 +160,26 @@ class AreaTables:
         by_id = pd.Series(values, index=ids)
         mean = {each: by_id[list(u.before)].mean() for u in unions for each in u.today}
         return today.map(mean).to_numpy(np.float64)
+
+    def _pairing(self, spec: Covariate, place: str, given: set[str], lacking: set[str]) -> str:
+        """Return the remedy for areas without a value, by what the ids of the table are."""
+        key, remedy = place.partition(" (")[0], "add it, or leave the area out of the areas"
+        unknown = given - self._known
+        pairs = same_but_for_spelling(unknown, lacking)
+        if pairs:
+            (theirs, ours), many = pairs[0], f" and {len(pairs) - 1} more so" if pairs[1:] else ""
+            return f"if {theirs!r} is {ours!r}{many}, set {key}.match: spelling, else {remedy}"
+        for column in attribute_columns(self._areas):
+            named = {folded(text) for text in id_text(self._areas[column]).dropna()}
+            if sum(folded(text) in named for text in unknown) > 0.5 * len(given):
+                remedy = f"column {spec.id!r} has what the areas have in their column {column!r}: "
+                return f"{remedy}write their ids instead, or name the column of ids: {key}.id"
+        return remedy
+
+    @property
+    def _known(self) -> set[str]:
+        former = set() if self._changes is None else self._changes.former
+        return set(self._areas[AREA_ID].astype(str)) | former
 
     def owners_on(self, grid: Grid) -> Owners:
         """Return the area of each pixel of a grid."""

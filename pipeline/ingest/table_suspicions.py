@@ -13,6 +13,7 @@ from geo.core.columns import (
     AREA_ID,
     attribute_columns,
     id_text,
+    is_missing,
     name_column,
     same_but_for_spelling,
 )
@@ -67,6 +68,8 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
             text = f"column {column!r} has no number in {name_first(each, N_NAMED)}"
             remedy = "these areas are predicted alone; write 0 where nobody fell ill, else nothing"
             found.append(Suspicion("missing", place, text, remedy))
+    frame = areas if table is None else table
+    found += _value_suspicions(config, frame, place)
     if table is None:
         return found
     if spec.encoding is None and table.attrs.get("encoding") == WINDOWS:
@@ -90,6 +93,30 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
         )
         found.append(Suspicion("ids", place, text, "write them as the areas do"))
     return found
+
+
+def _value_suspicions(config: Config, frame: pd.DataFrame, place: str) -> list[Suspicion]:
+    """Return suspicions about the column of the counts: it has the ids, or no count is known."""
+    spec, suppression = config.response, suppression_of(config)
+    own, column = spec.id or config.areas.id, spec.value
+    names = list(map(str, frame.columns))
+    if names.count(column) != 1 or names.count(own) != 1:
+        return []
+    values, ids = frame[column], id_text(frame[own])
+    if column == own or (len(ids) > 1 and ids.nunique() > 1 and ids.equals(id_text(values))):
+        text = f"column {column!r} has the ids of the areas"
+        key = f"{config.model.responses}.value"
+        text += "" if column == own else f", as {own!r} has"
+        return [Suspicion("column", place, text, f"name the column of the cases: {key}")]
+    hidden = [suppression.interval(value) is not None for value in values]
+    given = [v for v, each in zip(values, hidden, strict=True) if each or not is_missing(v)]
+    if given and sum(hidden) == len(given):
+        text = f"column {column!r} has intervals alone, such as {str(given[0]).strip()!r}: no count"
+        text += " is known"
+        remedy = "ask for the counts, or for those of longer periods or larger areas: from "
+        remedy += "intervals alone a map tells little"
+        return [Suspicion("suppressed", place, text, remedy)]
+    return []
 
 
 def encoding_suspicions(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
@@ -14,6 +15,7 @@ from geo.core.calendar import STEPS, WEEKDAYS, Calendar
 from geo.core.columns import attribute_columns, folded, id_text, is_missing
 from geo.core.period_text import read_periods
 from geo.core.spelling import USUAL
+from geo.core.suppressed import Suppression
 from geo.tables.id_proposals import PERIOD_NAME
 from pipeline.inspection.folder import Boundary
 
@@ -29,6 +31,7 @@ PEOPLE = re.compile(
 )
 _CODE = re.compile(r"(?<![a-z])(id|code|pcode|uid|key|iso|gid)(?![a-z])")
 _FORM = re.compile(r"(19|20)\d\d(-?(0[1-9]|1[0-2])(-?[0-3]\d)?|-?[Ww]\d\d?|-?[Qq][1-4])?")
+_SUPPRESSED = Suppression()
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,33 @@ def count_columns(table: pd.DataFrame) -> list[str]:
 
 
 def numbers_of(column: pd.Series) -> np.ndarray:
-    """Return the numbers of a column; empty if many cells have other texts, such as names."""
+    """Return the numbers of a column; empty if many cells have other texts, such as names.
+
+    A suppressed count such as ``<5`` is its upper end. 1.490 is 1490 where other cells have no
+    point: the check asks which it is.
+    """
     given = [each for each in column.head(N_CELL) if not is_missing(each)]
-    numbers = np.array([USUAL.number_or_nan(each) for each in given], np.float64)
+    # 1-4 may be years of age.
+    within = [
+        _SUPPRESSED.interval(each) if str(each).strip()[0] in "<≤" else None for each in given
+    ]
+    texts = [
+        each.strip()
+        for each, ends in zip(given, within, strict=True)
+        if isinstance(each, str) and ends is None
+    ]
+    spelling = USUAL.detected(texts)
+    if spelling is USUAL and any(map(str.isdigit, texts)) and any("." in t for t in texts):
+        whole = replace(USUAL, thousands=".")
+        if not any(math.isnan(whole.number_or_nan(text)) for text in texts):
+            spelling = whole
+    numbers = np.array(
+        [
+            spelling.number_or_nan(each) if ends is None else ends[1]
+            for each, ends in zip(given, within, strict=True)
+        ],
+        np.float64,
+    )
     known: np.ndarray = numbers[~np.isnan(numbers)]
     return known if known.size >= MOSTLY * numbers.size else np.empty(0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import geopandas as gpd
@@ -13,7 +13,7 @@ import openpyxl
 import pandas as pd
 import pyogrio
 
-from geo.core.errors import InputError, one_line
+from geo.core.errors import InputError, Problem, one_line
 from geo.sources.boundary_formats import BOUNDARIES, read_geoparquet
 from geo.sources.registry import source_of
 from geo.sources.source import Description
@@ -104,6 +104,8 @@ class Folder:
     boundaries, tables, rasters : lists
     left : list of str
         What was left out, and why.
+    unread : list of Problem
+        Of the tables among it, by their name.
     """
 
     path: Path
@@ -111,6 +113,7 @@ class Folder:
     tables: list[TableFile] = field(default_factory=list)
     rasters: list[RasterFile] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    unread: list[Problem] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> Folder:
@@ -144,6 +147,8 @@ class Folder:
                 source.close()
         except InputError as error:
             self.left.append(f"{pattern}: {error.problems[0].found}")
+            if suffix in (".csv", ".xlsx"):  # a text may be notes
+                self.unread.append(replace(error.problems[0], place=pattern))
         return n_before != (len(self.boundaries), len(self.tables), len(self.rasters))
 
     def _vector(self, pattern: str, path: Path) -> None:

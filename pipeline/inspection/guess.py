@@ -129,6 +129,12 @@ def _pair(folder: Folder, ask: Ask) -> Guess:
         columns = [c for c in count_columns(frame) if CASES.search(c.lower())]
         if not columns:
             remedy = "add a table with a column of the areas' ids and one of the counts"
+            if folder.unread:
+                first = folder.unread[0]
+                found = (
+                    f"cannot be read, and no other table has the ids of the areas: {first.found}"
+                )
+                raise InputError(Problem(first.place, found, first.remedy))
             raise InputError(Problem(place, "no table has the ids of the areas", remedy))
         texts = {c: id_text(frame[c]) for c in map(str, frame.columns) if c not in columns}
         ids = [c for c, each in texts.items() if each.notna().all() and each.is_unique]

@@ -178,8 +178,47 @@ def test_a_crosswalk_gives_names_their_areas(tmp_path):
 def test_a_crosswalk_that_cannot_be_followed_is_told(tmp_path, lines, found):
     pd.DataFrame(lines, columns=["name", "area_id"]).to_csv(tmp_path / "w.csv", index=False)
     problems = []
-    assert read_crosswalk(tmp_path / "w.csv", "counts.crosswalk", {"A", "C"}, problems) is None
+    read_crosswalk(tmp_path / "w.csv", "counts.crosswalk", {"A", "C"}, problems)
     assert found in problems[0].found
+
+
+def _walked(directory, lines, rows, ids, columns=("name", "area_id"), **spelling):
+    pd.DataFrame(lines, columns=list(columns)).to_csv(directory / "w.csv", index=False)
+    pd.DataFrame(rows, columns=["code", "in", "cases"]).to_csv(directory / "c.csv", index=False)
+    walk = Spelling(crosswalk=str(directory / "w.csv"), **spelling)
+    return _read(directory / "c.csv", _areas(ids), spelling=walk)
+
+
+def test_a_crosswalk_that_lost_its_zeros_is_followed(tmp_path):
+    lines, rows = [("Alpha", 1), ("Beta", 10)], [("Alpha", "N", 3), ("Beta", "N", 4)]
+    counts, problems = _walked(tmp_path, lines, rows, ["001", "010"])
+    assert not problems
+    assert counts.to_dict() == {"001": 3.0, "010": 4.0}
+    _, problems = _walked(tmp_path, lines, rows, ["001", "01", "010"])
+    assert "no area has the id 1 (row 2)" in problems[0].found
+
+
+def test_one_bad_line_of_a_crosswalk_is_one_problem(tmp_path):
+    lines = [("Alpha", "A"), ("Beta", "Z")]
+    _, (problem,) = _walked(tmp_path, lines, [("Alpha", "N", 3), ("Beta", "N", 4)], ["A", "C"])
+    assert "no area has the id Z (row 3)" in problem.found
+
+
+def test_two_names_of_one_area_are_both_named(tmp_path):
+    lines = [("Alpha", "A"), ("Beta", "A")]
+    _, (problem,) = _walked(tmp_path, lines, [("Alpha", "N", 3), ("Beta", "N", 4)], ["A", "C"])
+    assert "w.csv has one area for two names" in problem.found
+    assert "Alpha (row 2) and Beta (row 3) are A" in problem.found
+
+
+def test_parents_of_a_crosswalk_are_found_or_asked_for(tmp_path):
+    lines, columns = [("Alpha", "NORTH", "A")], ("name", "parent", "area_id")
+    rows = [("Alpha", "North", 3)]
+    _, (problem,) = _walked(tmp_path, lines, rows, ["A"], columns)
+    assert "w.csv has names by their parent: set counts.parent" in problem.remedy
+    counts, problems = _walked(tmp_path, lines, rows, ["A"], columns, parent="in")
+    assert not problems
+    assert counts["A"] == 3
 
 
 def test_a_mark_of_suppressed_counts_is_no_word_for_a_missing_one(tmp_path):

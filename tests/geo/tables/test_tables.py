@@ -136,7 +136,33 @@ def test_a_merged_cell_is_no_missing_count(tmp_path):
         lambda book, sheet: sheet.merge_cells("A1:B1"),
     )
     _, (problem,) = counts_of(path)
-    assert problem.found == "cells A1:B1 of the header (row 1) are merged"
+    assert problem.found == "sheet 'cases': cells A1:B1 of the header (row 1) are merged"
+    assert "if they are a title above the names, set skip_rows: 1" in problem.remedy
+
+
+def test_merged_ids_of_a_long_sheet_are_said_once_whatever_the_period(tmp_path):
+    rows = [["code", "month", "cases"], *([c, m, 1] for c in "12" for m in ("2024-01", "2024-02"))]
+
+    def change(_, sheet):
+        sheet.merge_cells("A2:A3")
+        sheet.merge_cells("A4:A5")
+
+    path, problems = workbook(tmp_path / "c.xlsx", rows, change), []
+    for month in ("2024-01", "2024-02"):
+        row_filter = ("month", month)
+        assert read_counts(path, areas(), "code", "cases", problems, row_filter=row_filter) is None
+    (problem,) = problems
+    assert problem.found == "column 'code' has merged cells: A2:A3, A4:A5"
+    assert "unmerge them" in problem.remedy
+
+
+def test_a_first_sheet_without_a_table_names_the_others(tmp_path):
+    def change(book, _):
+        book.create_sheet("2024").append(["code", "cases"])
+
+    _, (problem,) = counts_of(workbook(tmp_path / "c.xlsx", [["Read me"]], change, "Cover"))
+    assert problem.found == "sheet 'Cover' has no rows below its first"
+    assert problem.remedy == "name the sheet of the table: `sheet:` one of 2024"
 
 
 def test_a_computed_formula_has_its_value(tmp_path):

@@ -37,3 +37,23 @@ def test_tables_that_are_not_wide_are_refused(tmp_path: Path, head: str, said: s
     path.write_text(f"{head}\n" + ",".join("1" * len(head.split(","))) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match=said):
         read_table(path, "counts", wide=("month", "cases"))
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("id,2024-01,2024-01", "two columns '2024-01' are of one period; keep one"),
+        ("id,2024-01,2024-02,2024/01", "columns '2024-01' and '2024/01' are of one period"),
+        ("id,2024-01,2024-02,2024", "2024 is a year, and the others are shorter"),
+        ("id,01/01/2024,01/02/2024", "told apart: 01/01/2024, 01/02/2024; set counts.dayfirst"),
+    ],
+)
+def test_columns_of_no_period_of_their_own_are_named(tmp_path: Path, head: str, said: str) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text(f"{head}\n" + ",".join("1" * len(head.split(","))) + "\n", encoding="utf-8")
+    with pytest.raises(InputError) as raised:
+        read_table(path, "counts", wide=("month", "cases"))
+    assert said in str(raised.value)
+    if "01/01" in head:
+        table, _ = read_table(path, "counts", wide=("month", "cases"), dayfirst=True)
+        assert table["month"].tolist() == ["01/01/2024", "01/02/2024"]

@@ -90,3 +90,17 @@ def test_a_later_month_with_a_new_spelling_is_proposed_beside_the_lines_that_are
     assert new["seen"].eq("by hand").sum() == len(CALLED)
     (path.parent / "run.crosswalk.new.csv").replace(path.parent / "mine.csv")
     assert main(["check", str(path)]) == 0
+
+
+def test_lines_with_ids_of_no_area_are_proposed_anew_in_their_place(path, capsys):
+    text = yaml.safe_load(path.read_text(encoding="utf-8"))
+    text["counts"]["crosswalk"] = "mine.csv"
+    path.write_text(yaml.safe_dump(text), encoding="utf-8")
+    ids = ["gone", *(f"M{k:02d}" for k in range(1, len(CALLED)))]
+    own = {"area_id": ids, "name": list(CALLED.values())}
+    pd.DataFrame(own).to_csv(path.parent / "mine.csv", index=False)
+    assert main(["check", str(path), "--fix"]) == 2
+    assert "no area has the id gone" in capsys.readouterr().err
+    new = pd.read_csv(path.parent / "run.crosswalk.new.csv", dtype=str)
+    assert sorted(new["name"]) == sorted(CALLED.values())
+    assert new.set_index("name")["area_id"][next(iter(CALLED.values()))] == "M00"

@@ -157,7 +157,7 @@ def _as_analytics(dhis2: fake.Dhis2) -> str:
 
 @pytest.mark.parametrize(
     "text", [_as_csv, lambda d: _as_csv(d, CSV_HEAD.upper().replace("EGORYOPTION", "OPT")),
-             _as_set, _as_analytics],
+             lambda d: _as_csv(d).replace(",", ";"), _as_set, _as_analytics],
 )  # fmt: skip
 def test_files_in_place_of_a_server(
     write: Write, dhis2: fake.Dhis2, tmp_path: Path, text: Callable[[fake.Dhis2], str]
@@ -267,12 +267,15 @@ def test_what_is_written_wrong_is_told_before_the_server_is_asked(
         ({}, _with(values="bad.csv"), "has no column orgunit"),
         ({}, _with(values="words.csv"), "'many' is no number"),
         ({}, _with(values="twice.csv"), "has 1 and 2"),
+        ({}, _with(values="comma.csv"), "comma.csv line 3: has 5 cells, and the head 4; write"),
+        ({}, _with(values="login.html"), "is a page of HTML or XML, such as that of a login"),
         ({}, _with(values="kinds.csv"), "periods of several kinds: 202401, 2024Q1"),
         ({}, _with(values="clinic.csv"), "all 1 values are of units without a boundary"),
         ({}, _with(values="other.json"), "is neither a data value set"),
         ({}, _with(values="odd.json"), "analytics without the column pe, ou, value"),
         ({}, _with(values="rows.json"), "rows[0]: has not the 3 columns of the headers"),
         ({}, _with(values="set.json"), "dataValues[0]: has no dataElement, period or orgUnit"),
+        ({}, _with(boundaries="login.html"), "is a page of HTML or XML, such as that of a login"),
         ({}, _with(boundaries="units.json"), "has no organisation unit with a boundary"),
         ({}, _with(boundaries="other.json"), "is no GeoJSON with features"),
         ({}, None, "dhis2.pull: is not given"),
@@ -287,6 +290,8 @@ def test_one_line_says_what_is_wrong(
     for name, text in {
         "bad.csv": "dataelement,period,value",
         "words.csv": f"{head}\n{row},many",
+        "comma.csv": f"{head}\n{row},1\n{row},1,234",
+        "login.html": "<!DOCTYPE html><html>login</html>",
         "twice.csv": f"{head}\n{row},1\n{row},2",
         "kinds.csv": f"{head}\n{row},1\n{fake.CASES},2024Q1,{unit},2",
         "clinic.csv": f"{head}\n{fake.CASES},202401,{dhis2.at_level(3)[0]},1",

@@ -374,3 +374,33 @@ def test_madagascar_raises_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert profile.counts is not None
     assert round(profile.counts.total) == 1_237_811
     assert profile.counts.rate == pytest.approx(1000 * 1_237_811 / 21_412_102, rel=1e-6)
+
+
+def test_a_number_of_missing_values_in_a_covariate_table_is_told(files: Any) -> None:
+    def rain(values: list[float]) -> dict[str, str]:
+        rows = "".join(f"{area},{v}\n" for area, v in zip(files.ids, values, strict=True))
+        (files.directory / "rain.csv").write_text(f"code,rain\n{rows}", encoding="utf-8")
+        files.options = {"covariates": {"rain": {"table": "rain.csv", "id": "code"}}}
+        return found(files)
+
+    assert rain([100, 120, 90, 0, 300, 80, 255, 70, 60]) == {}
+    told = rain([100, 120, -9999, 0, 300, 80, 110, 70, 60])["nodata"]
+    assert "column 'rain' has -9999 in row 4 (id M02), far from all others (0 to 300)" in told
+    assert "give the value" in told
+
+
+def test_the_column_of_ids_and_one_of_intervals_alone_are_told(files: Any) -> None:
+    counts_of(files, range(9))
+    files.options = {"counts": {"path": "cases.csv", "id": "code", "value": "cases"}}
+    assert "column" not in found(files)
+    counts_of(files, ["<5", "<5", "", *["<10"] * 6])
+    assert "column 'cases' has intervals alone, such as '<5'" in found(files)["suppressed"]
+    counts_of(files, ["<5", "7", "", *["<10"] * 6])
+    assert "suppressed" not in found(files)
+    rows = "".join(f"{100 + k},{100 + k}\n" for k in range(9))
+    (files.directory / "cases.csv").write_text(f"code,cases\n{rows}", encoding="utf-8")
+    files.ids = [str(100 + k) for k in range(9)]
+    files.areas()
+    told = found(files)["column"]
+    assert "column 'cases' has the ids of the areas, as 'code' has" in told
+    assert "counts.value" in told

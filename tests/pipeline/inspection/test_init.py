@@ -14,7 +14,7 @@ import yaml
 
 from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
-from pipeline.inspection.columns import step_of
+from pipeline.inspection.columns import count_columns, step_of
 from tests.pipeline.series_inputs import (
     MONTHS,
     areas,
@@ -286,3 +286,24 @@ def test_lines_are_told_and_an_answer_to_no_question_is_refused(tmp_path, capsys
     assert not (tmp_path / "disagg.yaml").exists()
     main([*given, "population=pop_density.tif"])
     assert "roads.gpkg: no polygons (`distance: roads.gpkg`" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("cells", [("<5", "<5", "7"), ("1.490", "325", "12"), ("1 490", "3", "<5")])
+def test_suppressed_counts_and_thousands_are_counts(cells: tuple[str, ...]) -> None:
+    frame = pd.DataFrame({"n": cells, "age": ["0-4", "5-14", "0-4"], "km": ["1.5", "2.25", "7"]})
+    assert count_columns(frame) == ["n"]
+
+
+def test_a_table_that_cannot_be_read_is_named_with_its_sheet_and_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    areas().to_file(tmp_path / "areas.gpkg")
+    with pd.ExcelWriter(tmp_path / "cases.xlsx") as writer:
+        _one_period().to_excel(writer, sheet_name="2024", index=False, startrow=1)
+        writer.sheets["2024"]["A1"] = "Malaria, 2024"
+        writer.sheets["2024"].merge_cells("A1:B1")
+    assert main(["init", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cases.xlsx: cannot be read, and no other table has the ids of the areas" in line
+    assert "sheet '2024': cells A1:B1 of the header (row 1) are merged" in line
+    assert "set skip_rows: 1" in line

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
+import shapely
 
-from geo.core.errors import InputError
+from geo.core.columns import AREA_ID
+from geo.core.errors import InputError, Problem
 from pipeline.cli.main import main
+from pipeline.config.covariate_schema import Covariate
 from pipeline.config.reader import load_config
+from pipeline.ingest.table_layers import AreaTables
 from pipeline.store.bag_store import BagStore
 from tests.pipeline.series_inputs import (
     MONTHS,
@@ -204,3 +210,45 @@ def test_one_period_takes_its_own_rows(tmp_path: Path) -> None:
     x = store.read_rows(0, store.n_pix).x
     expected = mm[np.repeat(store.ids, store.sizes)]
     np.testing.assert_allclose(x[:, store.covariates.index("rain")], expected, rtol=1e-6)
+
+
+@pytest.fixture
+def coded() -> gpd.GeoDataFrame:
+    codes = ["001", "002", "010"]
+    squares = [shapely.box(i, 0, i + 1, 1) for i in range(3)]
+    named = {AREA_ID: codes, "name": ["Kéran", "Bassar", "Assoli"]}
+    return gpd.GeoDataFrame(named, geometry=squares, crs="EPSG:4326")
+
+
+def _values(
+    areas: gpd.GeoDataFrame, directory: Path, text: str, **keys: str
+) -> tuple[list[float] | None, str]:
+    (directory / "rain.csv").write_text(text, encoding="utf-8")
+    covariate = Covariate(
+        table=str(directory / "rain.csv"), **{"id": "code", "value": "rain", **keys}
+    )
+    problems: list[Problem] = []
+    config = SimpleNamespace(covariates={"rain": covariate}, series=None)
+    found = AreaTables(areas).values(config, "rain", problems)  # type: ignore[arg-type]
+    return None if found is None else found.tolist(), " ".join(map(str, problems))
+
+
+def test_numbers_with_a_decimal_comma_are_read_where_nothing_else_can_be_meant(
+    coded: gpd.GeoDataFrame, tmp_path: Path
+) -> None:
+    text = "code;rain\n001;100,5\n002;7,25\n010;0,5\n"
+    assert _values(coded, tmp_path, text) == ([100.5, 7.25, 0.5], "")
+    _, said = _values(coded, tmp_path, "code;rain\n001;1,100\n002;2,250\n010;3,500\n")
+    assert "is no number in row 2 ('1,100')" in said
+    assert "a separator of thousands, or of decimals?" in said
+
+
+def test_ids_without_their_zeros_and_names_have_their_remedies(
+    coded: gpd.GeoDataFrame, tmp_path: Path
+) -> None:
+    text = "code,rain\n1,100\n2,120\n10,90\n"
+    _, said = _values(coded, tmp_path, text)
+    assert "if '1' is '001' and 2 more so, set covariates.rain.match: spelling" in said
+    assert _values(coded, tmp_path, text, match="spelling") == ([100.0, 120.0, 90.0], "")
+    _, said = _values(coded, tmp_path, "code,rain\nKERAN,100\nBASSAR,120\nASSOLI,90\n")
+    assert "has what the areas have in their column 'name': write their ids" in said
