@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from zarr.storage import LocalStore
 
@@ -20,16 +20,20 @@ _METADATA = "zarr.json"
 _RAW = [{"name": "bytes", "configuration": {"endian": "little"}}]
 
 
-class RawStore(LocalStore):
-    """A store on this machine; its arrays that name no codecs hold their numbers as they are."""
+class ReadStore(LocalStore):
+    """A store on this machine that is read alone."""
 
     def __init__(self, root: str | Path) -> None:
         super().__init__(root, read_only=True)
 
-    def with_read_only(self, read_only: bool = False) -> RawStore:
-        """Return the same store: it is read alone."""
+    def with_read_only(self, read_only: bool = False) -> Self:
+        """Return the same store."""
         del read_only
         return self
+
+
+class RawStore(ReadStore):
+    """Such a store, whose arrays that name no codecs hold their numbers as they are."""
 
     async def get(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -64,13 +64,12 @@ class PeriodModel(SpaceTime):
     @cached_property
     def params_(self) -> Arrays:  # type: ignore[override]
         """The packed posterior of this time; where functions are drawn already nobody asks."""
-        return self.whole.posterior_.at(self.time).pack()
+        return self.posterior_.pack()
 
-    @property
-    @override
+    @cached_property
     def posterior_(self) -> Gaussian | Mixture:  # type: ignore[override]
         """The posterior of this time."""
-        return cast(Gaussian | Mixture, self.unpacked(self.params_))
+        return self.whole.posterior_.at(self.time)
 
     @override
     def prediction_params(self, state: State) -> Arrays:
@@ -88,9 +87,7 @@ class PeriodModel(SpaceTime):
     ) -> RateDraws:
         """Draw rates of this time; those drawn with other periods, where there are as many."""
         own = self._functions
-        if own and own.n_draws == n_draws:
-            return own
-        return self.whole.sample_functions(n_draws, rng, [self.time]).at(self.time)
+        return own if own and own.n_draws == n_draws else self.posterior_.draws(n_draws, rng)
 
     @override
     def predict_bags(self, bags: BagBlock, **how: Any) -> BagPrediction:

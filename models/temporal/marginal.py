@@ -29,7 +29,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from models.backend.arrays import cholesky
 from models.core.errors import NumericalError
-from models.temporal.markov import IMAGINARY, MarkovKernel
+from models.temporal.markov import IMAGINARY
 from models.temporal.sites import Arrow, Site, Split
 from models.temporal.state_space import (
     Group,
@@ -153,9 +153,8 @@ class MarginalPath:
 
     def _between(self, group: Group) -> np.ndarray:
         """Return the correlation of a group's values between periods: (n_period, n_period)."""
-        lags, inverse = np.unique(np.abs(self._all[:, None] - self._all), return_inverse=True)
-        found = np.asarray(group.kernel.covariance(group.theta, lags))
-        return found[inverse.reshape(self._all.size, self._all.size)]
+        lags, place = _lags(self._all)
+        return group.kernel.covariance(group.theta, lags)[place]
 
     @property
     def own_correlation(self) -> np.ndarray:
@@ -364,17 +363,19 @@ def _by_theta(group: Group, times: np.ndarray, by_k: np.ndarray | float) -> np.n
     grad = np.zeros(group.theta.size)
     if not grad.size:
         return grad
-    lags, inverse = np.unique(np.abs(times[:, None] - times), return_inverse=True)
-    by_lag = np.bincount(inverse.ravel(), np.ravel(by_k), lags.size)
+    lags, place = _lags(times)
+    by_lag = np.bincount(place.ravel(), np.ravel(by_k), lags.size)
     for k in range(grad.size):
         away = group.theta.astype(np.complex128)
         away[k] += IMAGINARY * 1j
-        grad[k] = by_lag @ np.imag(_correlation(group.kernel, away, lags)) / IMAGINARY
+        grad[k] = by_lag @ np.imag(group.kernel.covariance(away, lags)) / IMAGINARY
     return grad
 
 
-def _correlation(kernel: MarkovKernel, theta: np.ndarray, lags: np.ndarray) -> np.ndarray:
-    return np.asarray(kernel.covariance(theta, lags))
+def _lags(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lags between times, each once, and the place of each pair: (n, n) int64."""
+    lags, place = np.unique(np.abs(times[:, None] - times), return_inverse=True)
+    return lags, place.reshape(times.size, times.size)
 
 
 def _root(cov: np.ndarray) -> np.ndarray:

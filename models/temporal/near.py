@@ -8,7 +8,6 @@ areas of the country.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,7 @@ from models.aggregate.observed_draws import observed_factors
 from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import like, namespace, to_host
 from models.core.block import BagBlock
-from models.core.protocol import Arrays, Stats, override
-from models.gp.area_kernel import AreaFeatures
-from models.gp.draws import FunctionDraws
-from models.gp.random_features import Features
+from models.core.protocol import Arrays, Stats
 from models.temporal.sites import PARTS, Arrow, Split
 
 AREAS = 48  # of a block: beyond, their own effects cost more than a second pass
@@ -68,12 +64,16 @@ def _rows(split: Split, areas: np.ndarray) -> np.ndarray:
     return np.concatenate([split.shared[:first], first + areas, split.shared[first:]])
 
 
+def _places(split: Split, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of the shared values, and of ``n`` areas', where they are together."""
+    own = np.arange(split.first, split.first + n)
+    return np.delete(np.arange(split.shared.size + n), own), own
+
+
 def _chosen(whole: Arrow, split: Split, areas: np.ndarray) -> np.ndarray:
     """Return the matrix over the shared values and those of some areas."""
-    first, n = split.first, areas.size
-    shared = np.r_[0:first, first + n : split.shared.size + n]
-    own = np.arange(first, first + n)
-    found = np.zeros((shared.size + n, shared.size + n))
+    shared, own = _places(split, areas.size)
+    found = np.zeros((shared.size + own.size, shared.size + own.size))
     found[np.ix_(shared, shared)] = whole.shared
     cross = whole.cross[:, areas]
     found[np.ix_(shared, own)], found[np.ix_(own, shared)] = cross, cross.T
@@ -136,17 +136,15 @@ def _of_all_areas(stats: Stats, params: Arrays, areas: np.ndarray) -> Stats:
     alpha[rows] = sums["alpha"]
     sums["alpha"] = alpha
     del sums["w"]  # inducing variables of a series stay where they are
-    first, n = split.first, areas.size
-    shared = np.r_[0:first, first + n : split.shared.size + n]
+    shared, near_own = (like(each, sums["alpha"]) for each in _places(split, areas.size))
     at = like(areas, sums["alpha"])
     for name in OF_PIXELS:
         if name in sums:
             whole = sums[name]
             cross, own = xp.zeros((shared.size, split.n_own)), xp.zeros(split.n_own)
-            by_shared = whole[like(shared, whole)]
-            cross[:, at] = by_shared[:, first : first + n]
-            own[at] = xp.diag(whole)[first : first + n]
-            sums[name] = by_shared[:, like(shared, whole)]
+            by_shared = whole[shared]
+            cross[:, at], own[at] = by_shared[:, near_own], xp.diag(whole)[near_own]
+            sums[name] = by_shared[:, shared]
             sums[f"{name}_cross"], sums[f"{name}_own"] = cross, own
     return Stats(stats.bound, stats.n_bag, sums)
 
@@ -172,81 +170,3 @@ def observed_near(
         own = away[_rows(split, areas)]
         found[:, rows] = observed_factors(model, near(params, areas), own, few, drawn[:, rows])
     return found
-
-
-@dataclass(frozen=True)
-class OwnEffects:
-    """The term of areas' effects among the features of a drawn function.
-
-    Attributes
-    ----------
-    number : int
-        Of the part of the features.
-    shared : (n_feature - n_area - 1,) int64
-        Rows of the weights of all other parts.
-    own : slice
-        Rows of its own: one for each area, and one for no area.
-    sd, whole_sd : float
-        Deviation of an effect, and of it with the noise of its inducing value.
-    column : int
-        Of the inputs that has the number of the area.
-    """
-
-    number: int
-    shared: np.ndarray
-    own: slice
-    sd: float
-    whole_sd: float
-    column: int
-
-    @classmethod
-    def of(cls, features: Features, whole_sd: float) -> OwnEffects:
-        """Find it."""
-        first = 0
-        for number, part in enumerate(features.parts):
-            own = slice(first, first + part.n_feature)
-            if isinstance(part, AreaFeatures):
-                rest = np.delete(np.arange(features.n_feature), own)
-                assert part.amplitude is not None
-                return cls(number, rest, own, part.amplitude, whole_sd, part.column)
-            first = own.stop
-        msg = "the features have no effects of areas"
-        raise ValueError(msg)
-
-    def others(self, features: Features) -> Features:
-        """Return the features of all other terms."""
-        parts = features.parts
-        return replace(features, parts=parts[: self.number] + parts[self.number + 1 :])
-
-    def table(self, weight: np.ndarray, u_white: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Return the drawn effects by Matheron's rule: (n_area + 1, n_draws), of no area last.
-
-        Parameters
-        ----------
-        weight : (n_feature, n_draws) float64
-        u_white, noise : (n_area, n_draws) float64
-            Whitened inducing values, and what the prior's carry of noise.
-        """
-        table = self.sd * weight[self.own]
-        off = u_white - (table[:-1] + noise) / self.whole_sd
-        table[:-1] += self.sd**2 * off / self.whole_sd
-        return table
-
-
-@dataclass(frozen=True)
-class FunctionsByArea(FunctionDraws):
-    """Drawn functions with an effect of each area, read from a table.
-
-    Attributes
-    ----------
-    table : (n_area + 1, n_draws) float64
-    column : int
-    """
-
-    table: np.ndarray
-    column: int
-
-    @override
-    def latent(self, z: np.ndarray) -> np.ndarray:
-        own = self.table[z[:, self.column].astype(np.int64)]
-        return super().latent(z) + own.astype(z.dtype)

@@ -23,15 +23,16 @@ from models.aggregate.rate_draws import PooledDraws, SurfaceDraws, allocate
 from models.backend.arrays import solve_lower
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
-from models.core.protocol import Arrays, State
-from models.gp.draws import FunctionDraws, Surface, feature_share, grouped
+from models.core.protocol import Arrays, State, override
+from models.gp.draws import N_FEATURE, FunctionDraws, Surface, feature_share, grouped
 from models.gp.kernel_model import exactly
 from models.gp.linear_part import Coefficient
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import Prediction
+from models.temporal.area_draws import FunctionsByArea, OwnEffects
 from models.temporal.basis import Basis
-from models.temporal.near import FunctionsByArea, OwnEffects, near, observed_near
+from models.temporal.near import near, observed_near
 from models.temporal.sites import Arrow, Site, Split, unpacked
 from models.temporal.state_space import PathPrior, draw_paths
 from models.temporal.temporal_model import TemporalModel
@@ -93,9 +94,9 @@ class Path:
             self._smoothed.update({time: (mean, cov) for time, mean, cov in each})
         return [self._smoothed[time] for time in wanted]
 
-    def at(self, time: float) -> Gaussian:
+    def at(self, time: float) -> AtTime:
         """Return the posterior at one time."""
-        return Gaussian(self.model, self.params_at(time))
+        return AtTime(self.model, self.params_at(time), self, time)
 
     def params_at(self, time: float) -> Arrays:
         """Return the block parameters of one time."""
@@ -178,6 +179,27 @@ class Path:
         """Return the hyperparameters by name."""
         own = learnt_parameters(self.model.resolved_likelihood, self.arrays)
         return {**own, **self.model.named(self.arrays, self.arrays)}
+
+
+@dataclass(frozen=True)
+class AtTime(Gaussian):
+    """The posterior of a path at one time.
+
+    Attributes
+    ----------
+    path : Path
+    time : float
+    """
+
+    path: Path
+    time: float
+
+    @override
+    def draws(
+        self, n_draws: int, rng: np.random.Generator, n_feature: int = N_FEATURE
+    ) -> SurfaceDraws:
+        v = self.path.values(n_draws, rng, [self.time])
+        return self.path.draws(v, rng, [self.time], n_feature)[0]
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ class TemporalProfile(Profile[Visited]):
     @override
     def _carried(self, state: State, params: Arrays) -> Arrays:
         """Carry the sites to other hyperparameters, as functions of ``f(W)``."""
-        return packed(carried_to(self._space_time, state, params))
+        return packed(carried_to(self._space_time, state, params, self.smoothed(state)[0]))
 
     def _ones(self, state: State) -> np.ndarray:
         return self._space_time.constant_values(state.fixed)
@@ -284,6 +284,7 @@ class HeldSites:
 
     def __init__(self, model: TemporalModel, state: State) -> None:
         self._model, self._state = model, state
+        self._basis = Basis.of(model, state.fixed, state.params)
 
     def gradient(self, mean: float, theta: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Return the gradient by mean, ``theta`` and ``time``, the priors' included."""
@@ -291,7 +292,7 @@ class HeldSites:
         params = {**state.params, "mean": np.array([mean]), "theta": theta, "time": time}
         away = replace(state, params=params)
         basis = Basis.of(model, state.fixed, params)
-        sites = carried_to(model, state, params)
+        sites = _carried(model, state, params, self._basis, basis)
         found = model.state_space(away).smooth(sites, slopes=True)
         grad = model.log_prior(away)[1]
         turn, by_mean = Turn(basis.split), 0.0
@@ -357,12 +358,27 @@ class Turn:
         self.own += factor * float(a.own.sum())
 
 
-def carried_to(model: TemporalModel, state: State, params: Arrays) -> list[Site]:
+def carried_to(
+    model: TemporalModel, state: State, params: Arrays, old: Basis | None = None
+) -> list[Site]:
     """Return the sites of a state held as functions of ``f(W)`` under other parameters.
 
-    A higher mean leaves less to the values that carry a constant.
+    Parameters
+    ----------
+    model : TemporalModel
+    state : State
+    params : dict of arrays
+    old : Basis, optional
+        Of the state, where it is known.
     """
-    old, new = (Basis.of(model, state.fixed, each) for each in (state.params, params))
+    old = old or Basis.of(model, state.fixed, state.params)
+    return _carried(model, state, params, old, Basis.of(model, state.fixed, params))
+
+
+def _carried(
+    model: TemporalModel, state: State, params: Arrays, old: Basis, new: Basis
+) -> list[Site]:
+    """Carry the sites of a state: a higher mean leaves less to values that carry a constant."""
     up = float(params["mean"][0] - state.params["mean"][0])
     raised = up * old.values(model.constant_values(state.fixed))
     sites = unpacked(state.params, old.split)

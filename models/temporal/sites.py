@@ -297,10 +297,9 @@ AREAS = ((LOAD, "load"), (OWN, "own"))
 
 def unpacked(params: Mapping[str, np.ndarray], split: Split) -> list[Site]:
     """Return the sites of a state; of their roots the rows that are not 0."""
-    found = []
+    found, none = [], Site.none(split)
     for t, (linear, root) in enumerate(zip(params[LINEAR], params[ROOT], strict=True)):
         used = int(np.flatnonzero(root.any(axis=1)).max(initial=-1)) + 1
-        none = Site.none(split)
         load, own = (params[name][t] if name in params else getattr(none, of) for name, of in AREAS)
         found.append(Site(linear, root[:used], load, own, split))
     return found

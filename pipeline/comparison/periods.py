@@ -17,6 +17,7 @@ PERIODS_CHANGE = "change_periods.csv"
 KEY = ["id", "period"]
 COLUMNS = ("observed", "mean", "lower", "upper", "rate")
 COUNTS = ("observed", "observed_lower", "observed_upper")
+N_LISTED = 20  # corrections of the report
 N_NAMED = 3  # areas and periods in the line for a terminal
 
 
@@ -39,26 +40,28 @@ def write_periods_change(a: Side, b: Side, directory: Path) -> dict[str, Any] | 
     paths = [side.directory / PERIODS_PARQUET.file for side in (a, b)]
     if not all(path.is_file() for path in paths):
         return None
-    before, after = (pd.read_parquet(path) for path in paths)
+    # A table without any suppressed count lacks the columns of their ends.
+    columns = [*KEY, *COLUMNS, *COUNTS[1:]]
+    before, after = (pd.read_parquet(path).reindex(columns=columns) for path in paths)
     both = before.merge(after, on=KEY, suffixes=("_a", "_b"))
-    given = [both[[f"{c}_{s}" for c in COUNTS if f"{c}_{s}" in both]].to_numpy(float) for s in "ab"]
+    given = [both[[f"{column}_{side}" for column in COUNTS]].to_numpy(float) for side in "ab"]
     known = [np.isfinite(values).any(axis=1) for values in given]
-    same = np.ones(len(both), bool)
-    if given[0].shape == given[1].shape:
-        equal = (given[0] == given[1]) | (np.isnan(given[0]) & np.isnan(given[1]))
-        same = equal.all(axis=1)
-    new, corrected = ~known[0] & known[1], known[0] & ~same
+    equal = (given[0] == given[1]) | (np.isnan(given[0]) & np.isnan(given[1]))
+    new, corrected = ~known[0] & known[1], known[0] & ~equal.all(axis=1)
     outside = ~both["mean_b"].between(both["lower_a"], both["upper_a"]) & both["mean_b"].notna()
     kept = both[new | corrected | outside]
     names = [f"{column}_{side}" for column in COLUMNS for side in "ab"]
-    table = kept[[*KEY, *(name for name in names if name in kept)]].assign(
+    table = kept[[*KEY, *names]].assign(
         count=np.select([new[kept.index], corrected[kept.index]], ["new", "corrected"], ""),
         estimate=np.where(outside[kept.index], "outside the interval before", ""),
     )
     write_csv(table, directory / PERIODS_CHANGE)
-    moved = (both["observed_b"] - both["observed_a"]).abs()[corrected]
-    rows = both.loc[moved.sort_values(ascending=False).index[:20]]
-    told = rows[[*KEY, "observed_a", "observed_b"]].to_dict("records")
+    # Of intervals the middle; a count that was taken back is the largest correction.
+    middles = [np.where(np.isnan(v[:, 0]), v[:, 1:].mean(axis=1), v[:, 0]) for v in given]
+    moved = pd.Series(np.abs(middles[1] - middles[0]), both.index).fillna(np.inf)[corrected]
+    rows = both.loc[moved.sort_values(ascending=False).index[:N_LISTED]]
+    told = rows[[*KEY, "observed_a", "observed_b"]].astype(object)
+    told = told.where(told.notna(), None).to_dict("records")
     return {
         "n_new": int(new.sum()),
         "n_corrected": int(corrected.sum()),
@@ -72,9 +75,14 @@ def periods_line(found: dict[str, Any]) -> str:
     text = f"All periods: {found['n_new']:,} new counts, {found['n_corrected']:,} corrected"
     if found["corrected"]:
         each = [
-            f"{row['id']} {row['period']} {row['observed_a']:,.0f} -> {row['observed_b']:,.0f}"
+            " ".join([row["id"], row["period"], _count(row["observed_a"]), "->"])
+            + f" {_count(row['observed_b'])}"
             for row in found["corrected"]
         ]
         text += f" ({name_first(each, N_NAMED)})"
     n = found["n_estimates"]
     return f"{text}; {n:,} estimates are outside their interval before ({PERIODS_CHANGE})"
+
+
+def _count(value: float | None) -> str:
+    return "no number" if value is None else f"{value:,.0f}"

@@ -33,6 +33,7 @@ from pipeline.ingest.layer_keys import described_of, head_of, layers_of
 from pipeline.ingest.moving import write_moving
 from pipeline.ingest.prepare import prepare, summary_of, write_store
 from pipeline.ingest.table_layers import AreaTables
+from pipeline.ingest.zone_months import ZoneTotals
 from pipeline.responses.table import Columns
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_value
@@ -274,6 +275,9 @@ def read_all(
     counted = each_period(config, areas, problems)
     if problems:
         raise InputError(problems)
+    if config.points:
+        for key, text in ZoneTotals(config, areas, []).told().items():
+            progress.log(f"ingest: {key}: {text}")
     if told := told_unions(counted):
         progress.log(f"ingest: {told}")
     ids = pd.Index(areas[AREA_ID].astype(str))

@@ -73,13 +73,17 @@ class ZoneTotals:
             self._sources.append((spec, table, zone))
 
     def _check_periods(self, place: str, spec: Points, table: pd.DataFrame) -> None:
-        """Append a problem where no total is of a period of the run."""
+        """Append a problem where all totals are of periods before those of the run.
+
+        Later ones have their time: a run of an earlier month leaves them out.
+        """
         assert self._series is not None
         number, periods = self._series.calendar.number, self._series.periods
-        mine = {number(label) for label in periods}
-        if not any(number(str(text)) in mine for text in table["period"]):
-            found = f"column {spec.period!r} has {table['period'].iloc[0]} and other periods, none "
-            found += f"of those of the run, {periods[0]} to {periods[-1]}"
+        times = [number(str(text)) for text in table["period"]]
+        last, first = max(time for time in times if time is not None), number(periods[0])
+        if first is not None and last < first:
+            found = f"column {spec.period!r} ends before the periods of the run, {periods[0]} to "
+            found += f"{periods[-1]}"
             self._problems.append(Problem(place, found, "give totals of these, or leave it out"))
 
     def told(self) -> dict[str, str]:

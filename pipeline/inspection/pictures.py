@@ -206,12 +206,14 @@ def draw_places(seen: Seen) -> Drawn | None:
     left, bottom, right, top = shapes.total_bounds
     polygons = np.asarray(shapes.simplify(max(right - left, top - bottom) / 3000).array)
     fill_areas(axes, polygons, [NONE] * len(polygons))
-    for (name, own), mark in zip(places.groupby("source"), cycle("o^sDv"), strict=False):
-        axes.scatter(own["x"], own["y"], s=9, marker=mark, label=f"{name} ({len(own):,})")
     inside = places["x"].between(left, right) & places["y"].between(bottom, top)
-    axes.set(xticks=[], yticks=[], aspect="equal")
+    for (name, own), mark in zip(places.groupby("source"), cycle("o^sDv"), strict=False):
+        away = int((~inside[own.index]).sum())
+        label = f"{name} ({len(own):,}" + (f", {away:,} off the map)" if away else ")")
+        axes.scatter(own["x"], own["y"], s=9, marker=mark, label=label)
+    axes.set(xticks=[], yticks=[], aspect="equal", xlim=(left, right), ylim=(bottom, top))
     axes.spines[:].set_visible(False)
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left")
     alt = f"Map of {len(places):,} points on the areas; {int((~inside).sum()):,} are off their map."
     return Drawn("places", "Points", alt, figure)
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from zarr.storage import LocalStore
-
 from geo.sources.cube import Cube, open_cube
 from geo.sources.raster_header import BandChoice, RasterHeader
 from geo.sources.registry import SOURCES
+from geo.sources.zarr_raw import ReadStore
 from pipeline.storage.files import atomic_write, text_digest, write_text
 from pipeline.storage.location import Location, Storage, is_object_address
 from pipeline.storage.web_state import web_bytes, web_said
@@ -74,7 +73,7 @@ class RemoteStore:
         return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{key}"))
 
 
-class CopiedStore(LocalStore):
+class CopiedStore(ReadStore):
     """A local directory whose missing keys are fetched.
 
     Parameters
@@ -84,13 +83,8 @@ class CopiedStore(LocalStore):
     """
 
     def __init__(self, root: Path, remote: RemoteStore) -> None:
-        super().__init__(root, read_only=True)
+        super().__init__(root)
         self._remote = remote
-
-    def with_read_only(self, read_only: bool = False) -> CopiedStore:
-        """Return the same store: it is read alone."""
-        del read_only
-        return self
 
     async def get(
         self,

@@ -100,8 +100,10 @@ def test_draws_have_the_moments_of_the_posterior_and_hang_together(best: Any) ->
     posterior, n = path_posterior(apart.model, mine), 4000
     bags = apart.model.with_area(apart.start.fixed, apart.source.read(1))
     drawn = posterior.draws(n, np.random.default_rng(3), [1.0, 2.0, 5.0])
-    for time in (1.0, 5.0):
-        f = np.log(drawn.rate(bags.x, bags.coords, period=time))
+    alone = posterior.at(5.0).draws(n, np.random.default_rng(5)).rate(bags.x, bags.coords)
+    each = [(time, drawn.rate(bags.x, bags.coords, period=time)) for time in (1.0, 5.0)]
+    for time, rates in [*each, (5.0, alone)]:
+        f = np.log(rates)
         at = posterior.at(time).moments(bags.x, bags.coords).parts[0]
         off = f.mean(axis=0) - (at.m + np.log(at.scale))
         assert (np.abs(off) / np.sqrt(at.s)).max() < 5.0 / np.sqrt(n)

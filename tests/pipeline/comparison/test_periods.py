@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,9 +56,10 @@ def test_a_suppressed_count_that_is_given_at_last_is_a_correction(tmp_path: Path
         "observed_lower": [np.nan, 0, np.nan, np.nan],
         "observed_upper": [np.nan, 4, *[np.nan] * 2],
     }
-    none = {name: [np.nan] * 4 for name in hidden}
     a = _side(tmp_path / "a", [1, np.nan, 3, 4], [1, 2, 3, 4], **hidden)
-    b = _side(tmp_path / "b", [1, 3, 3, 4], [1, 2, 3, 4], **none)
+    b = _side(tmp_path / "b", [1, 3, 3, 9], [1, 2, 3, 4])  # nothing is suppressed: no columns
     found = write_periods_change(a, b, tmp_path)
     assert found is not None
-    assert (found["n_new"], found["n_corrected"]) == (0, 1)
+    assert (found["n_new"], found["n_corrected"]) == (0, 2)
+    assert "(B 2024-02 4 -> 9, B 2024-01 no number -> 3)" in periods_line(found)
+    json.dumps(found, allow_nan=False)

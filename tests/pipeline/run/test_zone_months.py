@@ -149,7 +149,7 @@ def test_a_suppressed_total_leaves_an_interval(tmp_path: Path) -> None:
     [
         ("all,2024-02,3\nall,Feb 2024,5", "row 3: a second total of 'all' for 2024-02"),
         ("all,2024-02,<4", "3 in the zone, and"),
-        ("all,2023-02,90000", "none of those of the run, 2024-01 to 2024-04"),
+        ("all,2023-02,90000", "ends before the periods of the run, 2024-01 to 2024-04"),
     ],
 )
 def test_totals_of_a_country_that_cannot_be(
