@@ -13,6 +13,10 @@ normal distribution is. All pixels of the bag are scaled by the same factor, ``e
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
+
 import numpy as np
 
 from models.aggregate.displaced import Displaced
@@ -24,48 +28,113 @@ from models.core.protocol import Arrays
 from models.core.thinning import thinned_block
 from models.gp.bag_variance import bag_variance
 from models.gp.drawn_share import DrawnShare
+from models.gp.kernel_model import exactly
 from models.likelihoods.area_effect import mixture_mode
 from models.likelihoods.likelihood import TINY
 from models.likelihoods.observation import Observation, bag_weights
 
-PIXELS = 512  # of an area, whose variances are computed; other pixels take their average
-PAIRS = 192  # of them, whose pairs are visited: their choice should not show in a table
+PIXELS = 192  # of an area, whose variances and pairs are visited; others take their average
 ROWS = 2048
 MOST_DEVIATIONS = 6.0  # of r under its prior: a drawn aggregate of zero has none
 
 
-def observed_factors(
-    model: SurfaceModel, params: Arrays, away: np.ndarray, bags: BagBlock, drawn: np.ndarray
-) -> np.ndarray:
-    """Return the factors that condition drawn aggregates of bags on their responses.
+class Whole(NamedTuple):
+    """Sums over all pixels of bags, where few of them stand for the rest.
+
+    Attributes
+    ----------
+    level : (n_bag,) float64
+        Of the weights ``p e^m``.
+    line : (n_draws, n_bag) float64
+        Averages of ``l`` by these weights.
+    """
+
+    level: np.ndarray
+    line: np.ndarray
+
+
+class Condition:
+    """What conditions drawn aggregates of bags on their responses.
 
     Parameters
     ----------
-    model : VBAgg
-    params : dict of arrays
-        Block parameters of one draw of the hyperparameters.
+    model : SurfaceModel
+    params : callable
+        Returns the block parameters of one draw of the hyperparameters; called when first needed.
     away : (n_ind, n_draws) float64
         ``K_WW^-1 (u - E u)`` of each function.
-    bags : BagBlock
-        Bags that the model was fitted to, with their responses.
-    drawn : (n_draws, n_bag) float64
-        Their aggregates under the functions.
-
-    Returns
-    -------
-    (n_draws, n_bag) float64
-        Ones where the response was not integrated so: under other links and estimators.
     """
-    ones = np.ones_like(drawn)
-    if not (model.estimator_name == "log_normal" and model.link_name == "exp" and "cov" in params):
-        return ones
-    few = bags
-    if int(np.diff(bags.offsets).max()) > PIXELS:
-        few = thinned_block(bags, PIXELS, params["x_mean"], params["x_sd"], model.seed)
-    seen = Observation.of(model.resolved_likelihood, model.resolved_link, params, few)
-    c, line, total, rest = _parts(model, seen, params, few, away)
-    if few is not bags:
-        c, line = _all_pixels(model, params, few, bags, away, c)
+
+    def __init__(self, model: SurfaceModel, params: Callable[[], Arrays], away: np.ndarray) -> None:
+        self.model, self.away, self._params = model, away, params
+
+    @cached_property
+    def params(self) -> Arrays:
+        """The block parameters, exact."""
+        return exactly(self._params())
+
+    @property
+    def holds(self) -> bool:
+        """Whether responses were integrated so: not under other links and estimators."""
+        model = self.model
+        log_normal = model.estimator_name == "log_normal" and model.link_name == "exp"
+        return log_normal and "cov" in self.params
+
+    def few(self, bags: BagBlock) -> BagBlock:
+        """Return the bags with the pixels that variances are computed of; alike for every draw."""
+        if not self.holds or int(np.diff(bags.offsets).max()) <= PIXELS:
+            return bags
+        params = self.params
+        return thinned_block(bags, PIXELS, params["x_mean"], params["x_sd"], self.model.seed)
+
+    def factors(
+        self,
+        bags: BagBlock,
+        drawn: np.ndarray,
+        few: BagBlock | None = None,
+        whole: Whole | None = None,
+    ) -> np.ndarray:
+        """Return the factors of drawn aggregates.
+
+        Parameters
+        ----------
+        bags : BagBlock
+            Bags that the model was fitted to, with their responses.
+        drawn : (n_draws, n_bag) float64
+            Their aggregates under the functions.
+        few : BagBlock, optional
+            That of :meth:`few`, where it is known.
+        whole : Whole, optional
+            The sums over their pixels, where they are known.
+
+        Returns
+        -------
+        (n_draws, n_bag) float64
+            Ones where :attr:`holds` is false, and for bags without a response.
+        """
+        if not self.holds:
+            return np.ones_like(drawn)
+        few = self.few(bags) if few is None else few
+        model, params = self.model, self.params
+        seen = Observation.of(model.resolved_likelihood, model.resolved_link, params, few)
+        c, line, total, rest = _parts(model, seen, params, few, self.away)
+        if few is not bags:
+            # The mean of ``f`` costs little at a pixel, its variance much: what the variance adds
+            # to an average, ``c / sum_i p_i e^{m_i}``, is that of the few pixels.
+            whole = _centred(model, params, bags, self.away) if whole is None else whole
+            c = c * whole.level / _centred(model, params, few, self.away[:, :0]).level
+            line = whole.line
+        return _factors(seen, c, line, total, rest, drawn)
+
+
+def _factors(
+    seen: Observation,
+    c: np.ndarray,
+    line: np.ndarray,
+    total: np.ndarray,
+    rest: np.ndarray,
+    drawn: np.ndarray,
+) -> np.ndarray:
     centre = np.log(c) - 0.5 * total + line
     r = np.log(np.maximum(drawn, TINY)) - centre
     edge = MOST_DEVIATIONS * np.sqrt(rest)
@@ -80,7 +149,7 @@ def observed_factors(
     mode, sd = mixture_mode(likelihood, y, prior, seen.params, seen.bag_data, variance)
     share = rest / variance
     moved = share * (mode - prior) + r * np.sqrt(share * tau2 + (share * sd) ** 2) / np.sqrt(rest)
-    return np.where(known, np.exp(moved - r), ones)
+    return np.where(known, np.exp(moved - r), 1.0)
 
 
 def _parts(
@@ -91,7 +160,7 @@ def _parts(
     fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
     a0, a1 = seen.link.moments(fwd.m, fwd.s, 1)
     c = np.maximum(segment_sum(p * a0, offsets), TINY)
-    variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, PAIRS)
+    variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, PIXELS)
     line, value = fwd.followed(p * a1, offsets), variance.value
     if variance.drawn is not None:
         share = DrawnShare(fwd, a1, variance.drawn, offsets.shape[0] - 1)
@@ -104,42 +173,47 @@ def _parts(
     return c, (line.sums @ away / c[:, None]).T, total, rest
 
 
-def _all_pixels(
-    model: SurfaceModel,
-    params: Arrays,
-    few: BagBlock,
-    bags: BagBlock,
-    away: np.ndarray,
-    c: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``c`` and ``l`` of all pixels, from those of few.
-
-    The mean of ``f`` costs little at a pixel, its variance much: what the variance adds to an
-    average, ``c / sum_i p_i e^{m_i}``, is that of the few pixels.
-    """
-    _, few_level = _centred(model, params, few, away[:, :0])
-    sums, level = _centred(model, params, bags, away)
-    return c * level / few_level, sums.T
-
-
-def _centred(
-    model: SurfaceModel, params: Arrays, bags: BagBlock, away: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the averages of ``K away`` by the weights ``p e^m``, and the sums of the weights."""
-    kernel, n_bag = model._kernel(params), bags.offsets.shape[0] - 1
+def _centred(model: SurfaceModel, params: Arrays, bags: BagBlock, away: np.ndarray) -> Whole:
+    """Return the sums over the pixels of bags."""
+    kernel = model._kernel(params)
     z = model._scaled(params, bags.x, bags.coords)
-    base = float(params["base_rate"][0])
-    p = bag_weights(model.resolved_likelihood, bags.weight, bags.offsets, base)
-    bag = np.repeat(np.arange(n_bag), np.diff(bags.offsets))
     columns = np.concatenate([params["alpha"][:, None], away], axis=1).astype(z.dtype)
-    sums, level = np.zeros((n_bag, away.shape[1])), np.zeros(n_bag)
+    w = params["w"].astype(z.dtype)
+    sums = WholeSums(model, params, bags, away.shape[1])
     for start in range(0, z.shape[0], ROWS):
         rows = slice(start, start + ROWS)
-        k, _ = kernel.cross(params["theta"], z[rows], params["w"].astype(z.dtype))
-        of_k = (k @ columns).astype(np.float64)
-        b = p[rows] * np.exp(of_k[:, 0] + params["mean"][0])
-        first = np.flatnonzero(np.diff(bag[rows], prepend=-1))
-        level[bag[rows][first]] += np.add.reduceat(b, first)
-        sums[bag[rows][first]] += np.add.reduceat(b[:, None] * of_k[:, 1:], first)
-    level = np.maximum(level, TINY)
-    return sums / level[:, None], level
+        sums.add(rows, kernel.cross(params["theta"], z[rows], w)[0] @ columns)
+    return sums.result
+
+
+class WholeSums:
+    """Adds up :class:`Whole` over the pixels of bags, some at a time.
+
+    Parameters
+    ----------
+    model : SurfaceModel
+    params : dict of arrays
+    bags : BagBlock
+    n_draws : int
+    """
+
+    def __init__(self, model: SurfaceModel, params: Arrays, bags: BagBlock, n_draws: int) -> None:
+        n_bag, base = bags.offsets.shape[0] - 1, float(params["base_rate"][0])
+        self._p = bag_weights(model.resolved_likelihood, bags.weight, bags.offsets, base)
+        self._bag = np.repeat(np.arange(n_bag), np.diff(bags.offsets))
+        self._mean = params["mean"][0]
+        self._level, self._line = np.zeros(n_bag), np.zeros((n_bag, n_draws))
+
+    def add(self, rows: slice, about: np.ndarray) -> None:
+        """Add pixels, by their kernel times ``alpha`` and ``away``: (n, 1 + n_draws)."""
+        about, bag = about.astype(np.float64, copy=False), self._bag[rows]
+        b = self._p[rows] * np.exp(about[:, 0] + self._mean)
+        first = np.flatnonzero(np.diff(bag, prepend=-1))
+        self._level[bag[first]] += np.add.reduceat(b, first)
+        self._line[bag[first]] += np.add.reduceat(b[:, None] * about[:, 1:], first)
+
+    @property
+    def result(self) -> Whole:
+        """The sums of what was added."""
+        level = np.maximum(self._level, TINY)
+        return Whole(level, (self._line / level[:, None]).T)

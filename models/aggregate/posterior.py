@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from models.aggregate.aggregate_model import learnt_parameters
-from models.aggregate.observed_draws import observed_factors
+from models.aggregate.observed_draws import Condition
 from models.aggregate.rate_draws import PooledDraws, SurfaceDraws, allocate
 from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import solve_lower
-from models.core.block import BagBlock
 from models.core.protocol import Arrays, State
 from models.gp import sparse_gp
 from models.gp.averages import averages
 from models.gp.draws import N_FEATURE, Surface, draw_functions, feature_share
-from models.gp.kernel_model import exactly, whitened
+from models.gp.kernel_model import whitened
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient, linear_coefficients, pooled
 from models.gp.scaling import named_kernel
@@ -100,10 +99,7 @@ class Gaussian:
         surface = Surface(kernel, theta, w, mean, model.link_name, scale)
         functions = draw_functions(surface, lower, u_white, jitter_sd, rng, n_feature)
         away = solve_lower(lower, u_white - q.v_mean[:, None], transposed=True)
-
-        def condition(bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
-            return observed_factors(model, exactly(params), away, bags, drawn)
-
+        condition = Condition(model, lambda: params, away)
         likelihood = model.resolved_likelihood
         own = likelihood_params(likelihood, params)
         return SurfaceDraws(functions, params, likelihood, own, condition)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from models.aggregate.observed_draws import Condition, Whole
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, override
 from models.gp.draws import FunctionDraws
@@ -28,15 +29,15 @@ class SurfaceDraws:
     likelihood : Likelihood
     params : dict of float
         Its parameters, logarithms.
-    condition : callable
-        From bags and their drawn aggregates, the factors that condition these on the responses.
+    condition : Condition
+        What conditions drawn aggregates of bags on their responses.
     """
 
     functions: FunctionDraws
     fixed: Arrays
     likelihood: Likelihood
     params: dict[str, float]
-    condition: Callable[[BagBlock, np.ndarray], np.ndarray]
+    condition: Condition
 
     @property
     def n_draws(self) -> int:
@@ -61,8 +62,11 @@ class SurfaceDraws:
         return self.functions.bag_sums(z, p, bags.offsets)
 
     @override
-    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
-        return self.condition(bags, drawn)
+    def observed_factors(
+        self, bags: BagBlock, drawn: np.ndarray, wholes: Sequence[Whole] | None = None
+    ) -> np.ndarray:
+        whole = None if wholes is None else wholes[0]
+        return self.condition.factors(bags, drawn, whole=whole)
 
 
 @dataclass(frozen=True)
@@ -120,13 +124,16 @@ class PooledDraws:
         return np.concatenate([part.bag_counts(bags) for part in self.parts])[self.order]
 
     @override
-    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
+    def observed_factors(
+        self, bags: BagBlock, drawn: np.ndarray, wholes: Sequence[Whole] | None = None
+    ) -> np.ndarray:
         found, inverse = np.empty_like(drawn), np.empty_like(self.order)
         inverse[self.order] = np.arange(self.n_draws)  # row of each part's draw
-        at = 0
-        for part in self.parts:
+        few, at = self.parts[0].condition.few(bags), 0
+        for number, part in enumerate(self.parts):
             rows = inverse[at : at + part.n_draws]
-            found[rows] = part.observed_factors(bags, drawn[rows])
+            whole = None if wholes is None else wholes[number]
+            found[rows] = part.condition.factors(bags, drawn[rows], few, whole)
             at += part.n_draws
         return found
 

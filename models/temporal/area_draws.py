@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from models.core.protocol import override
 from models.gp.area_kernel import AreaFeatures
-from models.gp.draws import FunctionDraws
 from models.gp.random_features import Features
 
 
@@ -51,10 +49,11 @@ class OwnEffects:
         msg = "the features have no effects of areas"
         raise ValueError(msg)
 
-    def others(self, features: Features) -> Features:
-        """Return the features of all other terms."""
-        parts = features.parts
-        return replace(features, parts=parts[: self.number] + parts[self.number + 1 :])
+    def others(self, features: Features) -> list[Features | None]:
+        """Return the features of all other terms, and None at its place."""
+        parts: list[Features | None] = list(features.parts)
+        parts[self.number] = None
+        return parts
 
     def table(self, weight: np.ndarray, u_white: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return the drawn effects by Matheron's rule: (n_area + 1, n_draws), of no area last.
@@ -69,22 +68,3 @@ class OwnEffects:
         off = u_white - (table[:-1] + noise) / self.whole_sd
         table[:-1] += self.sd**2 * off / self.whole_sd
         return table
-
-
-@dataclass(frozen=True)
-class FunctionsByArea(FunctionDraws):
-    """Drawn functions with an effect of each area, read from a table.
-
-    Attributes
-    ----------
-    table : (n_area + 1, n_draws) float64
-    column : int
-    """
-
-    table: np.ndarray
-    column: int
-
-    @override
-    def latent(self, z: np.ndarray) -> np.ndarray:
-        own = self.table[z[:, self.column].astype(np.int64)]
-        return super().latent(z) + own.astype(z.dtype)

@@ -64,18 +64,29 @@ class Basis:
         """The constants and parameters of :attr:`kernel`."""
         return self._params
 
+    def alpha(self, v: np.ndarray) -> np.ndarray:
+        """Return ``K^-1 u = L^-T v`` of values (n_value, ...)."""
+        shared, own = self.split.parts(v)
+        return self.split.join(self.inverse.T @ shared, own / self.own_sd)
+
     def block_arrays(self, mean: np.ndarray, cov: Arrow) -> Arrays:
         """Return ``alpha``, ``q`` and ``cov`` of a period's blocks from the moments of ``v_t``."""
-        shared, own = self.split.parts(mean)
-        alpha = self.split.join(self.inverse.T @ shared, own / self.own_sd)
         half = times_lower(self.inverse, np.ascontiguousarray(cov.shared), transposed=True)
         whole = Arrow(
             symmetric(times_lower(self.inverse, np.ascontiguousarray(half.T), transposed=True)),
             self.inverse.T @ cov.cross / self.own_sd,
             cov.own / self.own_sd**2,
         )
-        prior = gram(self.inverse), np.zeros_like(cov.cross), np.full(own.size, self.own_sd**-2.0)
-        return {"alpha": alpha, **(Arrow(*prior) - whole).as_named("q"), **whole.as_named("cov")}
+        prior = (
+            gram(self.inverse),
+            np.zeros_like(cov.cross),
+            np.full(cov.own.size, self.own_sd**-2.0),
+        )
+        return {
+            "alpha": self.alpha(mean),
+            **(Arrow(*prior) - whole).as_named("q"),
+            **whole.as_named("cov"),
+        }
 
     @property
     def _at(self) -> int:

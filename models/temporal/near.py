@@ -8,15 +8,15 @@ areas of the country.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from models.aggregate.observed_draws import observed_factors
-from models.aggregate.surface_model import SurfaceModel
+from models.aggregate.observed_draws import Condition, Whole
 from models.backend.arrays import like, namespace, to_host
 from models.core.block import BagBlock
-from models.core.protocol import Arrays, Stats
+from models.core.protocol import Arrays, Stats, override
 from models.temporal.sites import PARTS, Arrow, Split
 
 AREAS = 48  # of a block: beyond, their own effects cost more than a second pass
@@ -149,24 +149,31 @@ def _of_all_areas(stats: Stats, params: Arrays, areas: np.ndarray) -> Stats:
     return Stats(stats.bound, stats.n_bag, sums)
 
 
-def observed_near(
-    model: SurfaceModel, params: Arrays, away: np.ndarray, bags: BagBlock, drawn: np.ndarray
-) -> np.ndarray:
-    """Return :func:`models.aggregate.observed_draws.observed_factors` of bags of many areas.
+class ConditionNear(Condition):
+    """The same of bags of many areas: the last column of their inputs is the number of the area.
 
-    Parameters
-    ----------
-    model, params, bags, drawn
-        As there; the last column of the bags' inputs is the number of the area.
-    away : (n_value, n_draws) float64
+    ``away`` has a row for each inducing value, also for the effect of each area.
     """
-    if "own" not in params:
-        return observed_factors(model, params, away, bags, drawn)
-    split, found = Split.of(params), np.empty_like(drawn)
-    for start in range(0, bags.n_bag, AREAS):
-        rows = np.arange(start, min(start + AREAS, bags.n_bag))
-        few = bags.at(rows)
-        areas = np.unique(few.x[:, -1]).astype(np.int64)
-        own = away[_rows(split, areas)]
-        found[:, rows] = observed_factors(model, near(params, areas), own, few, drawn[:, rows])
-    return found
+
+    @override
+    def factors(
+        self,
+        bags: BagBlock,
+        drawn: np.ndarray,
+        few: BagBlock | None = None,
+        whole: Whole | None = None,
+    ) -> np.ndarray:
+        if "own" not in self.params or not self.holds:
+            return super().factors(bags, drawn, few, whole)
+        few = self.few(bags) if few is None else few
+        split, found = Split.of(self.params), np.empty_like(drawn)
+        for start in range(0, bags.n_bag, AREAS):
+            rows = np.arange(start, min(start + AREAS, bags.n_bag))
+            own = bags.at(rows)
+            areas = np.unique(own.x[:, -1]).astype(np.int64)
+            away = self.away[_rows(split, areas)]
+            part = Condition(self.model, partial(near, self.params, areas), away)
+            chosen = own if few is bags else few.at(rows)
+            sums = None if whole is None else Whole(whole.level[rows], whole.line[:, rows])
+            found[:, rows] = part.factors(own, drawn[:, rows], chosen, sums)
+        return found

@@ -12,7 +12,7 @@ of ``u_1 ... u_T``. So sums and differences of periods are joint draws as well.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -24,15 +24,19 @@ from models.backend.arrays import solve_lower
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, State, override
-from models.gp.draws import N_FEATURE, FunctionDraws, Surface, feature_share, grouped
-from models.gp.kernel_model import exactly
+from models.gp.draws import N_FEATURE, Surface, feature_share, grouped
+from models.gp.kernel_terms import TermKernel
 from models.gp.linear_part import Coefficient
+from models.gp.random_features import Features
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import Prediction
-from models.temporal.area_draws import FunctionsByArea, OwnEffects
+from models.temporal.area_draws import OwnEffects
 from models.temporal.basis import Basis
-from models.temporal.near import near, observed_near
+from models.temporal.joint_counts import CountedDraws, count_over_times
+from models.temporal.joint_functions import Columns, FunctionsInTime, JointTerms
+from models.temporal.joint_moments import JointMoments
+from models.temporal.near import ConditionNear, near
 from models.temporal.sites import Arrow, Site, Split, unpacked
 from models.temporal.state_space import PathPrior, draw_paths
 from models.temporal.temporal_model import TemporalModel
@@ -111,7 +115,12 @@ class Path:
         return space.draws(sites, n_draws, rng)[rows]
 
     def draws(
-        self, v: np.ndarray, rng: np.random.Generator, times: Sequence[float], n_feature: int
+        self,
+        v: np.ndarray,
+        rng: np.random.Generator,
+        times: Sequence[float],
+        n_feature: int,
+        moving: Sequence[int] | None = None,
     ) -> list[SurfaceDraws]:
         """Draw rates at several times, jointly, with drawn :meth:`values`: those of each time."""
         model, arrays, basis, split = self.model, self.arrays, self.basis, self.split
@@ -127,35 +136,60 @@ class Path:
         prior = self.model.state_space(self.state, wanted)
         nugget = basis.jitter_sd * prior.prior_draws(n_draws, rng)
         of_values, effects = kernel.inducing_features(features, w), None
+        of_terms: list[Features | None] = list(features.parts)
         if split.n_own:
             effects = OwnEffects.of(features, basis.own_sd)
-            features = effects.others(features)
+            of_terms = effects.others(features)
+            features = replace(features, parts=tuple(each for each in of_terms if each))
             of_values = np.delete(of_values, split.first, 0)[:, effects.shared]
             nothing = near(arrays, np.zeros(0, np.int64))
             kernel, w = model._kernel(nothing), nothing["w"]
+        assert isinstance(kernel, TermKernel)
+        terms = JointTerms(kernel, theta, w, of_terms, self.term_times, self.moving_columns(moving))
         mean, scale = float(arrays["mean"][0]), float(arrays["base_rate"][0])
         surface = Surface(kernel, theta, w, mean, model.link_name, scale)
         likelihood = model.resolved_likelihood
         own = likelihood_params(likelihood, arrays)
-        found = []
+        shared = self.model.shared_params(self.state)
+        found: list[SurfaceDraws] = []
         for time, u_white, weight, noise in zip(wanted.tolist(), v, weights, nugget, strict=True):
             weight = weight * share
             (u_shared, u_own), (noise, own_noise) = split.parts(u_white), split.parts(noise)
             at_shared = weight if effects is None else weight[effects.shared]
             off = u_shared - solve_lower(basis.lower, of_values @ at_shared + noise)
             coefficients = solve_lower(basis.lower, off, transposed=True)
-            functions = FunctionDraws(surface, features, at_shared, coefficients, group)
+            mean_v = self.moments_of_values([time])[0][0][:, None]
+            away = basis.alpha(u_white - mean_v)
+            about, own_about = split.parts(np.hstack([basis.alpha(mean_v), away]))
+            functions = FunctionsInTime(
+                surface, features, at_shared, coefficients, group, terms=terms, about=about
+            )
             if effects is not None:
                 table = effects.table(weight, u_own, own_noise)
-                functions = FunctionsByArea(**vars(functions), table=table, column=effects.column)
-            params = self.params_at(time)
-            away_shared, away_own = split.parts(u_white - params["v_mean"][:, None])
-            away = split.join(
-                solve_lower(basis.lower, away_shared, transposed=True), away_own / basis.own_sd
-            )
-            condition = partial(_condition, model, params, away)
-            found.append(SurfaceDraws(functions, params, likelihood, own, condition))
+                functions = replace(
+                    functions,
+                    table=table,
+                    about_table=effects.sd**2 * np.vstack([own_about, np.zeros((1, 1 + n_draws))]),
+                    column=effects.column,
+                )
+            if not found:
+                terms.take(Columns(at_shared, np.hstack([coefficients, about])))
+            condition = ConditionNear(model, partial(self.params_at, time), away)
+            found.append(SurfaceDraws(functions, shared, likelihood, own, condition))
         return found
+
+    def moving_columns(self, columns: Sequence[int] | None) -> frozenset[int]:
+        """Return the columns of the inputs that differ by period: all covariates if not told."""
+        if columns is not None:
+            return frozenset(columns)
+        has_area = self.model.text(self.arrays).has_area
+        return frozenset(range(self.arrays["x_mean"].size - has_area))
+
+    @cached_property
+    def term_times(self) -> list[int]:
+        """Number of the time of each term."""
+        firsts = np.cumsum([0, *self.arrays["term_values"].tolist()])[:-1]
+        return [int(self.arrays["value_time"][first]) for first in firsts]
 
     def _feature_paths(
         self, sizes: list[int], times: np.ndarray, rng: np.random.Generator, n_draws: int
@@ -163,10 +197,8 @@ class Path:
         """Draw the coefficients of the features: (n_time, n_feature, n_draws)."""
         text = self.model.text(self.arrays)
         theta = text.split(self.arrays["time"])
-        firsts = np.cumsum([0, *self.arrays["term_values"].tolist()])[:-1]
         paths = []
-        for first, size in zip(firsts, sizes, strict=True):
-            number = int(self.arrays["value_time"][first])
+        for number, size in zip(self.term_times, sizes, strict=True):
             if number == STILL:
                 still = rng.standard_normal((size, n_draws))
                 paths.append(np.broadcast_to(still, (times.size, size, n_draws)))
@@ -244,16 +276,25 @@ class PathPosterior:
         return self.at(self.times[-1] if time is None else time).moments(x, coords)
 
     def draws(
-        self, n_draws: int, rng: np.random.Generator, times: Sequence[float] | None = None
+        self,
+        n_draws: int,
+        rng: np.random.Generator,
+        times: Sequence[float] | None = None,
+        moving: Sequence[int] | None = None,
     ) -> PeriodDraws:
-        """Draw rates at several times, jointly; at the periods of the data where not given."""
-        return next(self.draws_in_parts([n_draws], rng, times))
+        """Draw rates at several times, jointly; at the periods of the data where not given.
+
+        ``moving`` are the columns of the covariates that differ by period, all if not given:
+        where the same pixels are evaluated period after period, the others are evaluated once.
+        """
+        return next(self.draws_in_parts([n_draws], rng, times, moving))
 
     def draws_in_parts(
         self,
         counts: Sequence[int],
         rng: np.random.Generator,
         times: Sequence[float] | None = None,
+        moving: Sequence[int] | None = None,
     ) -> Iterator[PeriodDraws]:
         """Draw as :meth:`draws`, in parts of so many: the filter runs once for all of them.
 
@@ -281,12 +322,18 @@ class PathPosterior:
                 v = values[k][:, :, used[k] : used[k] + count]
                 used[k] += count
                 n_feature = feature_share(count / n_draws)
-                parts.append(self.parts[k].draws(v, rng, wanted, n_feature))
+                parts.append(self.parts[k].draws(v, rng, wanted, n_feature, moving))
             if alone:
                 yield PeriodDraws(tuple(wanted), tuple(parts[0]))
                 continue
             each = tuple(PooledDraws.of(own, member) for own in zip(*parts, strict=True))
             yield PeriodDraws(tuple(wanted), each)
+
+    def joint_moments(
+        self, times: Sequence[float], moving: Sequence[int] | None = None
+    ) -> JointMoments:
+        """Return who tells the distribution of pixels at several times; see :meth:`draws`."""
+        return JointMoments(self, [_checked(time) for time in times], moving)
 
     def coefficients(self) -> list[Coefficient]:
         """Return the slopes of the kernel's linear part in the last period; maybe none."""
@@ -355,6 +402,10 @@ class PeriodDraws:
         """Aggregate the rates of one time over each bag: (n_draws, n_bag)."""
         return self.at(period).bag_counts(bags)
 
+    def counted(self, blocks: Sequence[BagBlock]) -> list[CountedDraws]:
+        """Aggregate the rates of every time over a block of that time, pixel after pixel."""
+        return count_over_times(self.each, blocks)
+
 
 def path_posterior(model: TemporalModel, state: State) -> PathPosterior:
     """Return the posterior of a learnt state."""
@@ -371,12 +422,6 @@ def _mixed(model: TemporalModel, shared: Arrays, own: Arrays) -> PathPosterior:
         for k in range(own[WEIGHT].size)
     )
     return PathPosterior(mode, parts, own[WEIGHT])
-
-
-def _condition(
-    model: TemporalModel, params: Arrays, away: np.ndarray, bags: BagBlock, drawn: np.ndarray
-) -> np.ndarray:
-    return observed_near(model, exactly(params), away, bags, drawn)
 
 
 def _checked(time: float) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, cast
@@ -434,6 +434,7 @@ class SpaceTime(VBAgg):
         n_draws: int,
         rng: np.random.Generator,
         periods: Sequence[float] | None = None,
+        moving: Sequence[int] | None = None,
     ) -> PeriodDraws:
         """Draw rates in space and time: whole functions at each of the periods, jointly.
 
@@ -443,14 +444,11 @@ class SpaceTime(VBAgg):
         rng : numpy Generator
         periods : sequence of float, optional
             Times, forecasts among them; those of the data where not given.
+        moving : sequence of int, optional
+            Columns of the covariates that differ by period; all if not given. Others cost once
+            where the same pixels are evaluated period after period.
         """
-        return self.posterior_.draws(n_draws, rng, periods)
-
-    def sample_in_parts(
-        self, counts: Sequence[int], rng: np.random.Generator, periods: Sequence[float]
-    ) -> Iterator[PeriodDraws]:
-        """Draw as :meth:`sample_functions`, in parts of ``counts``: one of them is in memory."""
-        return self.posterior_.draws_in_parts(counts, rng, periods)
+        return self.posterior_.draws(n_draws, rng, periods, moving)
 
     @override
     def predict_bags(  # type: ignore[override]

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pipeline.core.threads import map_in_order
 from pipeline.prediction.seasons import NAMES, against_season, same_season
-from pipeline.products.areas import draw_areas
+from pipeline.products.areas import AreaDraws, draw_block
 from pipeline.products.suppressed import interval_columns
 from pipeline.store.bag_store import BagStore
 
@@ -66,6 +67,7 @@ def draw_periods(
     n_draws: int,
     seed: int,
     *,
+    moving: Sequence[int] | None = None,
     n_thread: int | None = None,
     advance: Any = None,
 ) -> PeriodDraws:
@@ -81,38 +83,29 @@ def draw_periods(
     times : sequence of float
         Of the periods, rising.
     n_draws, seed : int
+    moving : sequence of int, optional
+        Columns of the covariates that differ by period; all if not given.
     n_thread : int, optional
     advance : callable, optional
-        Called with 1 after each period of each batch of draws.
+        Called with the number of periods after each batch of draws.
     """
-    expected: list[np.ndarray] = []
-    counts: list[np.ndarray] = []
-    about: list[Any] = []
+    models = [model.at(time) for time in times]
     counts_of = shares(n_draws)
-    parts = model.sample_in_parts(counts_of, np.random.default_rng([seed, 6]), list(times))
-    for batch, (n, drawn) in enumerate(zip(counts_of, parts, strict=True)):
-        found = [
-            draw_areas(
-                model.at(time),
-                store(batch),
-                n,
-                seed + batch * len(stores) + number,  # of the counts' noise: another each period
-                n_thread=n_thread,
-                functions=drawn.at(time),
-                observed=True,
-                advance=None,
-            )
-            for number, (time, store) in enumerate(zip(times, stores, strict=True))
-        ]
-        expected.append(np.stack([own.expected for own in found], axis=1))
-        counts.append(np.stack([own.counts for own in found], axis=1))
-        about = found
+    rng = np.random.default_rng([seed, 6])
+    parts = model.posterior_.draws_in_parts(counts_of, rng, list(times), moving)
+    batches: list[list[AreaDraws]] = []
+    for batch, drawn in enumerate(parts):
+        opened = [store(batch) for store in stores]
+        # Of the counts' noise: another each period.
+        seeds = [seed + batch * len(stores) + number for number in range(len(stores))]
+        batches.append(_draw_batch(models, opened, drawn, seeds, n_thread))
         if advance is not None:
-            advance(len(found))
+            advance(len(stores))
+    about = batches[-1]
     return PeriodDraws(
         np.asarray(times, dtype=np.float64),
-        np.concatenate(expected),
-        np.concatenate(counts),
+        _joined(batches, "expected"),
+        _joined(batches, "counts"),
         np.stack([own.exposure for own in about]),
         np.stack([own.people for own in about]),
         np.stack([own.y for own in about]),
@@ -120,6 +113,31 @@ def draw_periods(
         np.stack([own.least for own in about]),
         np.stack([own.most for own in about]),
     )
+
+
+def _joined(batches: Sequence[Sequence[AreaDraws]], name: str) -> np.ndarray:
+    """Return an array of all draws and periods: (n_draws, n_period, n_area)."""
+    return np.concatenate(
+        [np.stack([getattr(own, name) for own in found], axis=1) for found in batches]
+    )
+
+
+def _draw_batch(
+    models: Sequence[Any],
+    stores: Sequence[BagStore],
+    drawn: Any,
+    seeds: Sequence[int],
+    n_thread: int | None,
+) -> list[AreaDraws]:
+    """Draw the areas of each period: block by block, each in all periods."""
+
+    def of_block(number: int) -> list[AreaDraws]:
+        blocks = [store.read_block(number) for store in stores]
+        each = zip(models, blocks, drawn.counted(blocks), seeds, strict=True)
+        return [draw_block(model, part, own, (seed, number)) for model, part, own, seed in each]
+
+    made = list(map_in_order(of_block, range(stores[0].n_block), n_thread))
+    return [AreaDraws.concatenate(list(own)) for own in zip(*made, strict=True)]
 
 
 def shares(n_draws: int) -> list[int]:

@@ -106,7 +106,8 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     others = {each for own in years.values() for each in own}
     times = {label: series.time_of(label) for label in (*labels, *others)}
     rng = np.random.default_rng([config.fit.seed, 1])
-    drawn = model.sample_functions(config.output.draws, rng, sorted(times.values()))
+    moving = moving_columns(config, store)
+    drawn = model.sample_functions(config.output.draws, rng, sorted(times.values()), moving)
     limits = cache(partial(series_range, store, n_thread(config)))
     seasonal = [each for each in layers(config, from_draws=True) if each.name in NAMES]
     cube = _cube(context, config, store, model, labels, seasonal if others else [], staging)
@@ -144,6 +145,7 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
         store.at(latest),
         store.ids,
         boundaries,
+        moving,
         lambda label: moving_grids(context, store, label, series.time_of(label)),
     )
     for window, own in zip(windows, of_windows, strict=True):
@@ -159,6 +161,13 @@ def wanted_periods(config: Config) -> list[str]:
     if asked == "latest":
         return [str(config.period)]
     return list(series.periods) if asked == "all" else [p for p in series.periods if p in asked]
+
+
+def moving_columns(config: Config, store: SeriesStore) -> list[int]:
+    """Return the columns of the covariates that differ by period."""
+    names = config.moving()
+    covariates = store.at(str(config.period)).covariates
+    return [column for column, name in enumerate(covariates) if name in names]
 
 
 def moving_grids(
@@ -252,6 +261,7 @@ def _table(
             times,
             output.draws,
             config.fit.seed,
+            moving=moving_columns(config, store),
             n_thread=n_thread(config),
             advance=task.advance,
         )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from models.temporal.joint_moments import JointMoments
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.level_schema import TRAINING
@@ -31,11 +32,14 @@ from pipeline.products.periods import WINDOWS, window_layers
 from pipeline.products.product_types import Layer
 from pipeline.products.suppressed import interval_columns
 from pipeline.products.tags import run_tags
-from pipeline.products.tile_pass import DRAWN_PIXELS, Consumer, run_pass
+from pipeline.products.tile_pass import Consumer, run_pass
 from pipeline.products.tile_pixels import TilePixels, TileReader
 from pipeline.store.bag_store import BagStore
 from pipeline.store.level_areas import make_level
 
+#: Pixels evaluated at once in all periods: what holds still of them is in memory, for each draw of
+#: the hyperparameters about 10 MB a thousand.
+WINDOW_PIXELS = 1024
 #: Of the generator of a window's functions: other maps stay as they are where a window is added.
 SEED = 7
 
@@ -89,15 +93,12 @@ class WindowPeriod:
 
     Attributes
     ----------
-    model : fitted model
-        Of that period.
     functions : RateDraws
         Drawn jointly with those of the window's other periods.
     moving : MovingPlaces
         Grids of what moves in it; empty if nothing does.
     """
 
-    model: Any
     functions: Any
     moving: MovingPlaces
 
@@ -108,15 +109,22 @@ class WindowMaps(Consumer):
     Parameters
     ----------
     periods : sequence of WindowPeriod
+    moments : JointMoments
+        Of the same periods.
     wanted : sequence of Layer
     files : LayerFiles
         Of these layers.
     """
 
     def __init__(
-        self, periods: Sequence[WindowPeriod], wanted: Sequence[Layer], files: LayerFiles
+        self,
+        periods: Sequence[WindowPeriod],
+        moments: JointMoments,
+        wanted: Sequence[Layer],
+        files: LayerFiles,
     ) -> None:
-        self._periods, self._wanted, self._files = periods, wanted, files
+        self._periods, self._moments = periods, moments
+        self._wanted, self._files = wanted, files
         self._moving = [each.moving.open() for each in periods]
 
     def begin(self, pixels: TilePixels) -> TilePixels:
@@ -125,8 +133,8 @@ class WindowMaps(Consumer):
         known = np.all([np.isfinite(own.x).all(axis=0) for own in there], axis=0)
         pixels, there = pixels.select(known), [own.select(known) for own in there]
         values = {layer.name: np.empty(pixels.n_pix, np.float32) for layer in self._wanted}
-        for start in range(0, pixels.n_pix, DRAWN_PIXELS):
-            part = slice(start, start + DRAWN_PIXELS)
+        for start in range(0, pixels.n_pix, WINDOW_PIXELS):
+            part = slice(start, start + WINDOW_PIXELS)
             found = self._mean(pixels, there, part)
             for layer in self._wanted:
                 values[layer.name][part] = layer.values(found, pixels.people[part])
@@ -135,10 +143,10 @@ class WindowMaps(Consumer):
     def _mean(self, pixels: TilePixels, there: Sequence[TilePixels], part: slice) -> MeanRate:
         coords, n = pixels.coords[part], len(there)
         mean, draws = np.zeros(coords.shape[0]), np.zeros(())
-        for period, own in zip(self._periods, there, strict=True):
-            x = own.inputs(part)
-            mean = mean + np.asarray(period.model.predict_pixels(x, coords).mean) / n
-            draws = draws + period.functions.rate(x.astype(np.float64), coords) / n
+        for number, (period, own) in enumerate(zip(self._periods, there, strict=True)):
+            x = own.inputs(part).astype(np.float64)
+            mean = mean + np.asarray(self._moments.at(number, x, coords).mean) / n
+            draws = draws + period.functions.rate(x, coords) / n
         return MeanRate(mean, draws)
 
     def add(self, pixels: TilePixels, found: TilePixels) -> None:
@@ -230,6 +238,8 @@ class WindowInputs:
     ids : sequence of str
         Areas in the order of their numbers.
     boundaries : GeoDataFrame
+    columns : sequence of int
+        Of the covariates that differ by period.
     moving : callable
         From the label of a period to the grids of what moves in it.
     """
@@ -239,6 +249,7 @@ class WindowInputs:
     areas: BagStore
     ids: Sequence[str]
     boundaries: Any
+    columns: Sequence[int]
     moving: Callable[[str], MovingPlaces]
 
 
@@ -263,35 +274,36 @@ def map_window(
     directory.mkdir(parents=True)
     times = [series.time_of(label) for label in window.labels]
     rng = np.random.default_rng([config.fit.seed, SEED])
-    drawn = given.model.sample_functions(config.output.draws, rng, times)
+    drawn = given.model.sample_functions(config.output.draws, rng, times, given.columns)
     moving = [given.moving(label) for label in window.labels]
-    periods = [
-        WindowPeriod(given.model.at(time, drawn), drawn.at(time), own)
-        for time, own in zip(times, moving, strict=True)
-    ]
-    reader = _reader(context, given, periods[0])
+    periods = [WindowPeriod(drawn.at(time), own) for time, own in zip(times, moving, strict=True)]
+    moments = given.model.posterior_.joint_moments(times, given.columns)
+    first = given.model.at(times[0], drawn)
+    reader = _reader(context, given, first, moving[0])
     own = config.model_copy(update={"period": window.title})
     wanted = window_layers(own, window, given.areas.training)
-    tags = run_tags(own, given.areas.training, periods[0].model)
+    tags = run_tags(own, given.areas.training, first)
     with (
         open_layers(wanted, reader.grid, directory, tags) as files,
         context.progress.task(f"window {window.text}", len(reader.tiles)) as task,
     ):
-        maps = WindowMaps(periods, wanted, files)
+        maps = WindowMaps(periods, moments, wanted, files)
         run_pass(reader, [maps], advance=task.advance, n_thread=n_thread(config))
     write_areas(given.boundaries, table, config.areas.id, directory)
     describe_areas(own, directory)
 
 
-def _reader(context: StageContext, given: WindowInputs, first: WindowPeriod) -> TileReader:
+def _reader(
+    context: StageContext, given: WindowInputs, first: Any, moving: MovingPlaces
+) -> TileReader:
     """Return who reads the pixels, with the numbers of their areas if the model asks for them."""
     config, place = given.config, context.place("work/grid.zarr")
     levels, numbers = [], None
-    if first.model.numbers_areas:
+    if first.numbers_areas:
         boundaries, where = given.boundaries, f"areas ({config.areas.path})"
         level = make_level(TRAINING, boundaries, grid_of(place), config.areas.name, where)
         of_id = {name: number for number, name in enumerate(given.ids)}
         levels = [level]
         numbers = np.array([of_id.get(name, -1) for name in level.ids], dtype=np.int64)
     mask = config.output.mask
-    return TileReader.open(place, levels, mask, moving=first.moving, numbers=numbers)
+    return TileReader.open(place, levels, mask, moving=moving, numbers=numbers)

@@ -152,13 +152,28 @@ def draw_areas(
         functions = draw_functions(model, n_draws, seed)
 
     def draw(number: int, part: Any) -> AreaDraws:
-        prediction = predict_areas(model, part, functions, observed=observed, factors=factors)
-        y = np.asarray(part.y, dtype=np.float64)
-        seen = np.isfinite(y)  # areas without a count have no density
-        log_density = np.asarray(prediction.log_density(np.where(seen, y, 0.0)), dtype=np.float64)
-        return block_draws(part, prediction, np.where(seen, log_density, np.nan), (seed, number))
+        return draw_block(
+            model, part, functions, (seed, number), observed=observed, factors=factors
+        )
 
     return AreaDraws.of_blocks(store, draw, keep, advance, n_thread)
+
+
+def draw_block(
+    model: Any,
+    part: Any,
+    functions: Any,
+    seed: tuple[int, int],
+    *,
+    observed: bool = True,
+    factors: np.ndarray | None = None,
+) -> AreaDraws:
+    """Draw the areas of a block; see :func:`draw_areas` and :func:`block_draws`."""
+    prediction = predict_areas(model, part, functions, observed=observed, factors=factors)
+    y = np.asarray(part.y, dtype=np.float64)
+    seen = np.isfinite(y)  # areas without a count have no density
+    log_density = np.asarray(prediction.log_density(np.where(seen, y, 0.0)), dtype=np.float64)
+    return block_draws(part, prediction, np.where(seen, log_density, np.nan), seed)
 
 
 def block_draws(

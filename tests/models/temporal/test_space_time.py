@@ -361,13 +361,13 @@ def test_draws_in_parts_are_draws_of_one(fitted: SpaceTime) -> None:
     bags = months(3)[1].numbered(0, 1 << 40)
     times = [1.0, 2.0, 3.0]
     whole = fitted.sample_functions(40, np.random.default_rng(5), times)
-    (one,) = fitted.sample_in_parts([40], np.random.default_rng(5), times)
+    (one,) = fitted.posterior_.draws_in_parts([40], np.random.default_rng(5), times)
 
     def aggregates(drawn: PeriodDraws, time: float) -> np.ndarray:
         return fitted.predict_bags(bags, period=time, draws=drawn).draws
 
     np.testing.assert_array_equal(aggregates(one, 2.0), aggregates(whole, 2.0))
-    parts = list(fitted.sample_in_parts([150] * 4, np.random.default_rng(6), times))
+    parts = list(fitted.posterior_.draws_in_parts([150] * 4, np.random.default_rng(6), times))
     # Each costs features at every pixel: two draws of the hyperparameters are one of a part.
     assert [len(each.at(1.0).parts) for each in parts] == [1] * 4
     assert np.unique([each.at(1.0).member[0] for each in parts], return_counts=True)[1].tolist() \

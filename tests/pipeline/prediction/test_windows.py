@@ -96,18 +96,15 @@ def test_a_mean_of_draws_is_that_of_dense_regression() -> None:
     posterior, n = path_posterior(case.held.model, case.state), len(case.coords)
     drawn = posterior.draws(n_draws, np.random.default_rng(1), case.times)
     scale = float(case.state.fixed["base_rate"][0])
-    periods = [
-        WindowPeriod(
-            SimpleNamespace(predict_pixels=posterior.at(time).moments), drawn.at(time), NOWHERE
-        )
-        for time in case.times
-    ]
+    periods = [WindowPeriod(drawn.at(time), NOWHERE) for time in case.times]
+    moments = posterior.joint_moments(case.times)
     row, zeros = np.arange(n), np.zeros(n)
     pixels = TilePixels(
         Tile(0, 0, n, 1), row, 0 * row, case.inputs[:, :1].T.astype(np.float32), case.coords,
         zeros, zeros, zeros, number=row,
     )  # fmt: skip
-    found = WindowMaps(periods, [], SimpleNamespace())._mean(pixels, [pixels] * 3, slice(None))  # type: ignore[arg-type]
+    maps = WindowMaps(periods, moments, [], SimpleNamespace())  # type: ignore[arg-type]
+    found = maps._mean(pixels, [pixels] * 3, slice(None))
     average = np.kron(np.ones((1, 3)) / 3, np.eye(n))
     sd = scale * np.sqrt(np.diag(average @ case.cov @ average.T))
     np.testing.assert_allclose(found.mean, scale * average @ case.mean, atol=1e-4 * scale)
