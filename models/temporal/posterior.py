@@ -394,6 +394,10 @@ class PeriodDraws:
             raise ParameterError(msg)
         return self.each[self.times.index(float(time))]
 
+    def among(self, times: Sequence[float]) -> PeriodDraws:
+        """Return the draws of some of the times."""
+        return PeriodDraws(tuple(map(float, times)), tuple(self.at(time) for time in times))
+
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None, *, period: float) -> np.ndarray:
         """Evaluate the rates of one time, per unit of weight: (n_draws, n_pix)."""
         return self.at(period).rate(x, coords)

@@ -7,7 +7,9 @@ functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,12 @@ from pipeline.prediction.points import summarise_points, tabulate_points
 from pipeline.prediction.raster import device_of
 from pipeline.prediction.support_shares import SupportShares
 from pipeline.prediction.totals import MapTotals, explain_difference, fitted_total
+from pipeline.prediction.without_counts import log_without_counts, sum_draws, sum_labels
 from pipeline.products.area_factors import AreaFactors
 from pipeline.products.areas import (
     AreaDraws,
     draw_areas,
+    draw_areas_over_times,
     draw_functions,
     tabulate_areas,
     write_areas,
@@ -39,7 +43,7 @@ from pipeline.products.map_result import MapResult
 from pipeline.products.moving_grids import NOWHERE, MovingPlaces
 from pipeline.products.products import DATA_SUPPORT, POINTS_CSV, layers
 from pipeline.products.tags import run_tags
-from pipeline.products.tile_pass import Consumer, Moments, run_pass
+from pipeline.products.tile_pass import Consumer, MapPass, Moments, run_passes
 from pipeline.products.tile_pixels import TileReader
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import BagStore
@@ -48,7 +52,6 @@ from pipeline.store.point_store import PointStore
 
 #: Columns that still have a meaning if the exposure of an area's total is unknown.
 _RATES = ("fitted_rate", "fitted_rate_lower", "fitted_rate_upper")
-_SUMS = ("people", "expected", "lower", "upper", "count_lower", "count_upper")
 
 
 @dataclass(frozen=True)
@@ -117,38 +120,89 @@ class MadeMap:
     points: dict[str, Any] = field(default_factory=dict)
 
 
-def make_map(given: MapInputs, staging: Path, progress: Progress, *, told: bool = True) -> MadeMap:
-    """Write the rasters and the tables of one period to a directory.
+@dataclass(frozen=True)
+class MapRequest:
+    """A map to make.
 
-    Parameters
+    Attributes
     ----------
     given : MapInputs
-    staging : Path
-    progress : Progress
+    directory : Path
+        Of its rasters and tables.
     told : bool
         Whether its totals are logged.
     """
-    config, model, areas = given.config, given.model, given.areas
-    tables = _Tables(config, model, areas, progress)
-    n_pix, mapped, support = 0, None, None
-    leveled: dict[str, Any] = {}
-    if "pixels" in model.predicts:
-        maps = _Maps(given, tables, staging, progress)
-        n_pix = maps.make()
-        mapped, support = maps.totals.result, maps.support
-        leveled = maps.write_levels()
-    if told:
+
+    given: MapInputs
+    directory: Path
+    told: bool = True
+
+
+@dataclass(frozen=True)
+class SharedPosterior:
+    """What maps of several periods are evaluated with together.
+
+    Attributes
+    ----------
+    drawn : PeriodDraws
+        Functions of each period.
+    moments : JointMoments
+    """
+
+    drawn: Any
+    moments: Any
+
+
+def make_map(given: MapInputs, staging: Path, progress: Progress) -> MadeMap:
+    """Write the rasters and the tables of one period to a directory."""
+    return make_maps([MapRequest(given, staging)], progress)[0]
+
+
+def make_maps(
+    wanted: Sequence[MapRequest], progress: Progress, shared: SharedPosterior | None = None
+) -> list[MadeMap]:
+    """Write the rasters and the tables of one or several periods, in one pass over the tiles.
+
+    Parameters
+    ----------
+    wanted : sequence of MapRequest
+        Of the same settings for sizes and models.
+    progress : Progress
+    shared : SharedPosterior, optional
+        Of several periods; without it each is evaluated by its model.
+    """
+    tables = _all_tables([each.given for each in wanted], progress, shared)
+    maps: list[_Maps | None] = [None] * len(wanted)
+    if "pixels" in wanted[0].given.model.predicts:
+        maps = [
+            _Maps(each.given, own, each.directory, progress)
+            for each, own in zip(wanted, tables, strict=True)
+        ]
+        _run(list(filter(None, maps)), progress, shared)
+    return [
+        _finish(each, own, of_map, progress)
+        for each, own, of_map in zip(wanted, tables, maps, strict=True)
+    ]
+
+
+def _finish(each: MapRequest, tables: _Tables, maps: _Maps | None, progress: Progress) -> MadeMap:
+    given, directory = each.given, each.directory
+    config, areas = given.config, given.areas
+    leveled = {} if maps is None else maps.write_levels()
+    if each.told:
         log_without_counts(config, tables.uncounted, progress)
-    write_areas(given.boundaries, tables.table, config.areas.id, staging)
-    describe_areas(config, staging)
+    write_areas(given.boundaries, tables.table, config.areas.id, directory)
+    describe_areas(config, directory)
     if tables.draws is not None:
         known = areas.known_trials & areas.known_exposure
         ids = [each for each, keep in zip(areas.ids, known, strict=True) if keep]
-        write_draws(tables.draws.select(known), ids, column_units(config), staging)
-    points = {} if given.points is None else _points(given, given.points, tables, staging)
-    balance = _balance(config, areas, model, mapped, tables, progress)
-    found = None if support is None else support.result
-    return MadeMap(n_pix, tables.table, tables.uncounted, balance, found, leveled, points)
+        write_draws(tables.draws.select(known), ids, column_units(config), directory)
+    points = {} if given.points is None else _points(given, given.points, tables, directory)
+    mapped = None if maps is None else maps.totals.result
+    balance = _balance(config, areas, given.model, mapped, tables, progress)
+    support = None if maps is None or maps.support is None else maps.support.result
+    n_pix = 0 if maps is None else maps.n_pix
+    return MadeMap(n_pix, tables.table, tables.uncounted, balance, support, leveled, points)
 
 
 def _points(given: MapInputs, points: PointStore, tables: _Tables, staging: Path) -> dict[str, Any]:
@@ -175,34 +229,26 @@ class _Tables:
         Totals of the areas without a count.
     """
 
-    def __init__(self, config: Config, model: Any, areas: BagStore, progress: Progress) -> None:
+    def __init__(self, config: Config, areas: BagStore) -> None:
         self._config, self._areas = config, areas
         self.functions: Any = None
         self.draws: AreaDraws | None = None
         self.factors: AreaFactors | None = None
+
+    def label(self, model: Any, progress: Progress) -> None:
+        """Take the probabilities of labels."""
+        areas, config = self._areas, self._config
         with progress.task("areas", areas.n_bag) as task:
-            if not config.response_kind.drawn:
-                predictor = LabelPredictor(areas, config.output.interval, n_thread(config))
-                found = predictor.predict(model, advance=task.advance)
-                table = tabulate_labels(found, list(areas.ids))
-                self.table = table.assign(in_training=areas.in_training)
-                self.uncounted = sum_labels(self.table)
-                return
-            n_draws, seed = config.output.draws, config.fit.seed
-            self.functions = draw_functions(model, n_draws, seed)
-            of_draws = np.ones((n_draws, areas.n_bag))
-            draws = draw_areas(
-                model,
-                areas,
-                n_draws,
-                seed,
-                advance=task.advance,
-                n_thread=n_thread(config),
-                functions=self.functions,
-                observed=True,
-                factors=of_draws,
-            )
-        self.factors = AreaFactors.of(list(areas.ids), of_draws, draws.expected)
+            predictor = LabelPredictor(areas, config.output.interval, n_thread(config))
+            found = predictor.predict(model, advance=task.advance)
+        table = tabulate_labels(found, list(areas.ids))
+        self.table = table.assign(in_training=areas.in_training)
+        self.uncounted = sum_labels(self.table)
+
+    def take(self, functions: Any, draws: AreaDraws, of_draws: np.ndarray) -> None:
+        """Take the draws of the areas, and the factors that conditioned them."""
+        self.functions = functions
+        self.factors = AreaFactors.of(list(self._areas.ids), of_draws, draws.expected)
         self._tabulate(draws)
 
     def take_means(self, rate: pd.Series) -> None:
@@ -217,6 +263,51 @@ class _Tables:
         self.uncounted = sum_draws(draws, areas, output.interval)
 
 
+def _all_tables(
+    every: Sequence[MapInputs], progress: Progress, shared: SharedPosterior | None
+) -> list[_Tables]:
+    """Draw or label the areas of each map."""
+    config, n_bag = every[0].config, every[0].areas.n_bag
+    tables = [_Tables(each.config, each.areas) for each in every]
+    if not config.response_kind.drawn:
+        for own, each in zip(tables, every, strict=True):
+            own.label(each.model, progress)
+        return tables
+    n_draws, seed, threads = config.output.draws, config.fit.seed, n_thread(config)
+    factors = [np.ones((n_draws, each.areas.n_bag)) for each in every]
+    functions = [draw_functions(each.model, n_draws, seed) for each in every]
+    with progress.task("areas", n_bag * (len(every) if shared is None else 1)) as task:
+        if shared is not None:
+            models, stores = [each.model for each in every], [each.areas for each in every]
+            found = draw_areas_over_times(
+                models,
+                stores,
+                shared.drawn,
+                [seed] * len(every),
+                factors=factors,
+                advance=task.advance,
+                n_thread=threads,
+            )
+        else:
+            found = [
+                draw_areas(
+                    each.model,
+                    each.areas,
+                    n_draws,
+                    seed,
+                    advance=task.advance,
+                    n_thread=threads,
+                    functions=drawn,
+                    observed=True,
+                    factors=of_draws,
+                )
+                for each, drawn, of_draws in zip(every, functions, factors, strict=True)
+            ]
+    for own, drawn, draws, of_draws in zip(tables, functions, found, factors, strict=True):
+        own.take(drawn, draws, of_draws)
+    return tables
+
+
 class _Maps:
     """The maps and what follows from them: consumers of one pass over the tiles.
 
@@ -224,7 +315,13 @@ class _Maps:
     ----------
     totals : MapTotals
     support : SupportShares or None
+    reader : TileReader
+    n_thread : int or None
+    n_pix : int
+        Pixels mapped.
     """
+
+    n_pix = 0
 
     def __init__(
         self, given: MapInputs, tables: _Tables, staging: Path, progress: Progress
@@ -232,6 +329,7 @@ class _Maps:
         config, model, areas = given.config, given.model, given.areas
         self._config, self._model, self._tables = config, model, tables
         self._progress, self._staging, self._also = progress, staging, given.also
+        self.n_thread = n_thread(config)
         store, output = areas.training, config.output
         self._wanted = layers(config, store)
         self._tags = run_tags(config, store, model)
@@ -243,7 +341,7 @@ class _Maps:
                 assert areas.numbers is not None
                 at = dict(zip(areas.ids, areas.numbers, strict=True))
                 numbers = np.array([at.get(name, -1) for name in levels[0].ids], dtype=np.int64)
-        self._reader = TileReader.open(
+        self.reader = TileReader.open(
             given.cube, levels, output.mask, moving=given.moving, numbers=numbers
         )
         self.totals, self.support = MapTotals(), None
@@ -257,11 +355,11 @@ class _Maps:
         factors = tables.factors
         if factors is not None:
             if any(layer.product.conditioned for layer in self._wanted):
-                self._factor = factors.of_pixels(areas, self._reader.grid.shape, staging)
+                self._factor = factors.of_pixels(areas, self.reader.grid.shape, staging)
             self._levels = LevelProducts(
                 MapResult(
                     config=config,
-                    reader=self._reader,
+                    reader=self.reader,
                     functions=tables.functions,
                     limits=limits,
                     directory=staging,
@@ -271,9 +369,11 @@ class _Maps:
                 )
             )
 
-    def make(self) -> int:
-        """Write the rasters; return the number of pixels mapped."""
-        config, reader, draws = self._config, self._reader, None
+    def passing(
+        self, stack: ExitStack, predict: Callable[[np.ndarray, np.ndarray], Any] | None
+    ) -> MapPass:
+        """Open the rasters; return what the pass over the tiles makes them of."""
+        config, draws = self._config, None
         consumers: list[Consumer] = [self.totals, *self._also]
         if self.support is not None:
             consumers.append(self.support)
@@ -281,21 +381,16 @@ class _Maps:
             consumers += self._levels.consumers
             draws = self._levels.draws
         device = device_of(self._model, **driver_device(config))
-        moments = Moments(self._model, self._wanted, device, self._factor)
-        with (
-            open_layers(self._wanted, reader.grid, self._staging, self._tags) as files,
-            self._progress.task("predict", len(reader.tiles)) as task,
-        ):
-            n_pix = run_pass(
-                reader,
-                [files, *consumers],
-                moments=moments,
-                draws=draws,
-                advance=task.advance,
-                n_thread=n_thread(config),
-            )
+        own = predict if device is None else None
+        moments = Moments(self._model, self._wanted, device, self._factor, own)
+        files = stack.enter_context(
+            open_layers(self._wanted, self.reader.grid, self._staging, self._tags)
+        )
+        return MapPass(self.reader, [files, *consumers], moments, draws)
+
+    def clean(self) -> None:
+        """Remove what was kept on disk for the pass."""
         (self._staging / ".factor.npy").unlink(missing_ok=True)
-        return n_pix
 
     def write_levels(self) -> dict[str, Any]:
         """Write the tables of levels, whose means of the training areas the table takes."""
@@ -305,6 +400,20 @@ class _Maps:
         if self._config.response_kind.maps_totals:
             self._tables.take_means(rate)
         return summary
+
+
+def _run(maps: Sequence[_Maps], progress: Progress, shared: SharedPosterior | None) -> None:
+    """Write the rasters of all maps."""
+    with ExitStack() as stack:
+        passes = [
+            own.passing(stack, None if shared is None else partial(shared.moments.at, number))
+            for number, own in enumerate(maps)
+        ]
+        with progress.task("predict", len(passes[0].reader.tiles)) as task:
+            found = run_passes(passes, advance=task.advance, n_thread=maps[0].n_thread)
+    for own, n_pix in zip(maps, found, strict=True):
+        own.n_pix = n_pix
+        own.clean()
 
 
 def _balance(
@@ -360,47 +469,3 @@ def blank_unknown(table: pd.DataFrame, store: BagStore) -> pd.DataFrame:
         people=table["people"].where(store.known_exposure),
         **{column: table[column].where(known) for column in blank},
     )
-
-
-def sum_draws(draws: AreaDraws, store: BagStore, interval: float) -> dict[str, Any]:
-    """Sum the joint draws over the areas without a count.
-
-    Returns
-    -------
-    dict
-        ``n`` areas and their ``people``; ``expected`` cases with the ends ``lower`` and ``upper``
-        of the central ``interval`` of the joint posterior; ``count_lower`` and ``count_upper``, the
-        predictive interval of the count itself. Empty if every area has a count. The sums are None
-        if the number tested is unknown in one.
-    """
-    chosen = ~store.in_training[draws.bag]
-    if not chosen.any():
-        return {}
-    known_exposure = store.known_exposure[draws.bag[chosen]].all()
-    if not (known_exposure and store.known_trials[draws.bag[chosen]].all()):
-        people = float(draws.people[chosen].sum()) if known_exposure else None
-        return {"n": int(chosen.sum()), **dict.fromkeys(_SUMS), "people": people}
-    tails = [(1 - interval) / 2, (1 + interval) / 2]
-    lower, upper = np.quantile(draws.expected[:, chosen].sum(axis=1), tails)
-    count_lower, count_upper = np.quantile(draws.counts[:, chosen].sum(axis=1), tails)
-    return {
-        "n": int(chosen.sum()),
-        "people": float(draws.people[chosen].sum()),
-        "expected": float(draws.mean[chosen].sum()),
-        "lower": float(lower),
-        "upper": float(upper),
-        "count_lower": float(count_lower),
-        "count_upper": float(count_upper),
-    }
-
-
-def sum_labels(table: pd.DataFrame) -> dict[str, Any]:
-    """Return number ``n`` and ``expected`` positives of the areas without a label, if any."""
-    rows = table[~table["in_training"]]
-    return {"n": len(rows), "expected": float(rows["probability"].sum())} if len(rows) else {}
-
-
-def log_without_counts(config: Config, found: dict[str, Any], progress: Progress) -> None:
-    """Log the result of `sum_draws` or `sum_labels`."""
-    if found:
-        progress.log(f"predict: {config.response_kind.expected_elsewhere(found)}")

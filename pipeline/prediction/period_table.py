@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.core.threads import map_in_order
 from pipeline.prediction.seasons import NAMES, against_season, same_season
-from pipeline.products.areas import AreaDraws, draw_block
+from pipeline.products.areas import AreaDraws, draw_areas_over_times
 from pipeline.products.suppressed import interval_columns
 from pipeline.store.bag_store import BagStore
 
@@ -98,7 +97,7 @@ def draw_periods(
         opened = [store(batch) for store in stores]
         # Of the counts' noise: another each period.
         seeds = [seed + batch * len(stores) + number for number in range(len(stores))]
-        batches.append(_draw_batch(models, opened, drawn, seeds, n_thread))
+        batches.append(draw_areas_over_times(models, opened, drawn, seeds, n_thread=n_thread))
         if advance is not None:
             advance(len(stores))
     about = batches[-1]
@@ -120,24 +119,6 @@ def _joined(batches: Sequence[Sequence[AreaDraws]], name: str) -> np.ndarray:
     return np.concatenate(
         [np.stack([getattr(own, name) for own in found], axis=1) for found in batches]
     )
-
-
-def _draw_batch(
-    models: Sequence[Any],
-    stores: Sequence[BagStore],
-    drawn: Any,
-    seeds: Sequence[int],
-    n_thread: int | None,
-) -> list[AreaDraws]:
-    """Draw the areas of each period: block by block, each in all periods."""
-
-    def of_block(number: int) -> list[AreaDraws]:
-        blocks = [store.read_block(number) for store in stores]
-        each = zip(models, blocks, drawn.counted(blocks), seeds, strict=True)
-        return [draw_block(model, part, own, (seed, number)) for model, part, own, seed in each]
-
-    made = list(map_in_order(of_block, range(stores[0].n_block), n_thread))
-    return [AreaDraws.concatenate(list(own)) for own in zip(*made, strict=True)]
 
 
 def shares(n_draws: int) -> list[int]:

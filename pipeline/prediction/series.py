@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,13 @@ from pipeline.config.windows import Window
 from pipeline.levels.levels import grid_of
 from pipeline.prediction.ahead import told_ahead
 from pipeline.prediction.cube import Cube
-from pipeline.prediction.one_map import MadeMap, MapInputs, make_map
+from pipeline.prediction.one_map import (
+    MadeMap,
+    MapInputs,
+    MapRequest,
+    SharedPosterior,
+    make_maps,
+)
 from pipeline.prediction.period_table import draw_periods, shares, tabulate_periods
 from pipeline.prediction.seasons import NAMES, SeasonMaps, Year, same_season
 from pipeline.prediction.support_shares import covariate_range
@@ -42,9 +48,14 @@ from pipeline.products.product_types import Layer
 from pipeline.products.products import PERIODS_CSV, PERIODS_PARQUET, layers
 from pipeline.products.suppressed import ends_of
 from pipeline.products.tags import run_tags
+from pipeline.products.tile_pass import Consumer
 from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
 from pipeline.training.series import as_asked, open_series, read_ahead, sized_series, stand_in
+
+#: Maps that are made in one pass: what holds still is evaluated once for them, and what the
+#: posterior of each period takes is in memory for all.
+TOGETHER = 4
 
 IN_CUBE = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "cases_mean")
 
@@ -108,37 +119,14 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     rng = np.random.default_rng([config.fit.seed, 1])
     moving = moving_columns(config, store)
     drawn = model.sample_functions(config.output.draws, rng, sorted(times.values()), moving)
-    limits = cache(partial(series_range, store, n_thread(config)))
     seasonal = [each for each in layers(config, from_draws=True) if each.name in NAMES]
     cube = _cube(context, config, store, model, labels, seasonal if others else [], staging)
-    made: dict[str, MadeMap] = {}
-    for label in labels:
-        directory, time = staging if label == latest else staging / PERIODS / label, times[label]
-        directory.mkdir(parents=True, exist_ok=True)
-        at = model.at(time, drawn)
-        areas = as_asked(store.at(label, time), store.ids, at)
-        given = MapInputs(
-            config if label == latest else _mapped_to(config, label),
-            at,
-            areas,
-            boundaries,
-            limits,
-            context.place("work/grid.zarr"),
-            moving_grids(context, store, label, time),
-            [cube.at(label)],
-        )
-        with ExitStack() as stack:
-            if years[label]:
-                tags = run_tags(given.config, areas.training, given.model)
-                files = stack.enter_context(open_layers(seasonal, cube.grid, directory, tags))
-                before = [
-                    Year(drawn.at(times[own]), moving_grids(context, store, own, times[own]))
-                    for own in years[label]
-                ]
-                maps = SeasonMaps(before, files, cube.at(label))
-                given = replace(given, also=[*given.also, maps])
-            made[label] = make_map(given, directory, context.progress, told=label == latest)
-        _take_means(table, label, made[label].table)
+    maps = _Maps(
+        context, config, store, model, boundaries, staging, times, drawn, moving, cube, seasonal
+    )
+    made = maps.make(labels, years)
+    for label, of_map in made.items():
+        _take_means(table, label, of_map.table)
     at_windows = WindowInputs(
         config,
         model,
@@ -152,6 +140,71 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
         map_window(context, at_windows, window, with_means(own, table, window.labels), staging)
     _write_table(table, list(boundaries[AREA_ID].astype(str)), staging)
     return MappedSeries(store.at(latest), config, made[latest], revised)
+
+
+@dataclass(frozen=True)
+class _Maps:
+    """Who makes the maps of periods, some in one pass; see :func:`predict_series`."""
+
+    context: StageContext
+    config: Config
+    store: SeriesStore
+    model: Any
+    boundaries: Any
+    staging: Path
+    times: Mapping[str, float]
+    drawn: Any
+    moving: Sequence[int]
+    cube: Cube
+    seasonal: Sequence[Layer]
+
+    def make(self, labels: Sequence[str], years: Mapping[str, Sequence[str]]) -> dict[str, MadeMap]:
+        """Make the maps of periods, with the season of each in other years."""
+        made: dict[str, MadeMap] = {}
+        for first in range(0, len(labels), TOGETHER):
+            group = labels[first : first + TOGETHER]
+            times = [self.times[label] for label in group]
+            joint = self.model.posterior_.joint_moments(times, self.moving)
+            shared = SharedPosterior(self.drawn.among(times), joint)
+            with ExitStack() as stack:
+                wanted = [self._request(label, years[label], stack) for label in group]
+                found = make_maps(wanted, self.context.progress, shared)
+            made.update(zip(group, found, strict=True))
+        return made
+
+    @cached_property
+    def _limits(self) -> np.ndarray:
+        return series_range(self.store, n_thread(self.config))
+
+    def _request(self, label: str, years: Sequence[str], stack: ExitStack) -> MapRequest:
+        time, latest = self.times[label], label == str(self.config.period)
+        directory = self.staging if latest else self.staging / PERIODS / label
+        directory.mkdir(parents=True, exist_ok=True)
+        at = self.model.at(time, self.drawn)
+        areas = as_asked(self.store.at(label, time), self.store.ids, at)
+        config = self.config if latest else _mapped_to(self.config, label)
+        also: list[Consumer] = [self.cube.at(label)]
+        if years:
+            tags = run_tags(config, areas.training, at)
+            files = stack.enter_context(open_layers(self.seasonal, self.cube.grid, directory, tags))
+            before = [
+                Year(self.drawn.at(self.times[year]), self._moving_grids(year)) for year in years
+            ]
+            also.append(SeasonMaps(before, files, self.cube.at(label)))
+        given = MapInputs(
+            config,
+            at,
+            areas,
+            self.boundaries,
+            lambda: self._limits,
+            self.context.place("work/grid.zarr"),
+            self._moving_grids(label),
+            also,
+        )
+        return MapRequest(given, directory, told=latest)
+
+    def _moving_grids(self, label: str) -> MovingPlaces:
+        return moving_grids(self.context, self.store, label, self.times[label])
 
 
 def wanted_periods(config: Config) -> list[str]:

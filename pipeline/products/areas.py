@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from geo.core.columns import AREA_ID, attribute_columns
 from geo.writers.write_errors import explained_write_errors, write_error
+from pipeline.core.threads import map_in_order
 from pipeline.products.arrays import AreaArrays
 from pipeline.products.csv_table import write_csv
 from pipeline.products.products import AREAS_CSV, AREAS_DRAWS, AREAS_GPKG
@@ -159,13 +160,56 @@ def draw_areas(
     return AreaDraws.of_blocks(store, draw, keep, advance, n_thread)
 
 
+def draw_areas_over_times(
+    models: Sequence[Any],
+    stores: Sequence[Any],
+    drawn: Any,
+    seeds: Sequence[int],
+    *,
+    factors: Sequence[np.ndarray | None] | None = None,
+    advance: Callable[[int], None] | None = None,
+    n_thread: int | None = None,
+) -> list[AreaDraws]:
+    """Draw the areas of several periods, as :func:`draw_areas` does those of one it was fitted to.
+
+    Parameters
+    ----------
+    models, stores : sequence of fitted model, of BagStore
+        Of each period; the same areas in the same blocks.
+    drawn : PeriodDraws
+        Functions of these periods.
+    seeds : sequence of int
+        Of each period's noise.
+    factors : sequence of (n_draws, n_bag) array, optional
+        Filled for each period.
+    advance, n_thread
+        As of :func:`draw_areas`.
+    """
+    given = [None] * len(models) if factors is None else factors
+
+    def of_block(number: int) -> list[AreaDraws]:
+        blocks = [store.read_block(number) for store in stores]
+        each = zip(models, blocks, drawn.counted(blocks), seeds, given, strict=True)
+        return [
+            draw_block(model, part, own, (seed, number), observed=True, factors=of_draws)
+            for model, part, own, seed, of_draws in each
+        ]
+
+    made: list[list[AreaDraws]] = []
+    for of_each in map_in_order(of_block, range(stores[0].n_block), n_thread):
+        made.append(of_each)
+        if advance:
+            advance(len(of_each[0]))
+    return [AreaDraws.concatenate(list(own)) for own in zip(*made, strict=True)]
+
+
 def draw_block(
     model: Any,
     part: Any,
     functions: Any,
     seed: tuple[int, int],
     *,
-    observed: bool = True,
+    observed: bool,
     factors: np.ndarray | None = None,
 ) -> AreaDraws:
     """Draw the areas of a block; see :func:`draw_areas` and :func:`block_draws`."""

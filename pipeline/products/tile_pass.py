@@ -2,7 +2,9 @@
 
 The posterior of a tile's pixels is evaluated for the layers, its drawn functions a few thousand
 pixels at a time; layers, sums by area, targeting, totals and shares of support are consumers. Tiles
-are computed on threads and consumed in their order, so that results depend on no thread.
+are computed on threads and consumed in their order, so that results depend on no thread. Maps of
+several periods share a pass: the same pixels are evaluated period after period, for what holds
+still costs once so (:mod:`models.temporal.term_runs`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from pipeline.products.tile_pixels import TilePixels, TileReader
 
 #: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
 CHUNK_PIXELS = 16384
+#: Pixels predicted at once with those of other periods: what holds still of them is in memory.
+JOINT_PIXELS = 2048
 #: Pixels whose draws are in memory at once: with 500 draws 8 MB each for few arrays a thread.
 DRAWN_PIXELS = 2048
 
@@ -76,40 +80,71 @@ class Moments:
         Of the computation; the host if not given.
     factor : (n_row, n_col) array, optional
         Of the totals of the grid's pixels; see :mod:`pipeline.products.area_factors`.
+    predict : callable, optional
+        Instead of the model's ``predict_pixels``, on the host: of a period that is predicted
+        together with others, a few thousand pixels at a time.
     """
 
     model: Any
     wanted: Sequence[Layer]
     device: Device | None = None
     factor: np.ndarray | None = None
+    predict: Callable[[np.ndarray, np.ndarray], Any] | None = None
+
+    @property
+    def step(self) -> int:
+        """Pixels predicted at once."""
+        if self.predict is not None:
+            return JOINT_PIXELS
+        return CHUNK_PIXELS if self.device is None else DEVICE_PIXELS
 
     def of(self, pixels: TilePixels) -> TilePixels:
         """Return the pixels that have a prediction, with the values of every layer."""
+        return predicted([self], [pixels])[0]
+
+    def fill(self, found: np.ndarray, pixels: TilePixels, part: slice) -> None:
+        """Predict some pixels of a tile: values of every layer, (n_layer, n_pix)."""
         tile = pixels.tile
-        found = np.empty((len(self.wanted), pixels.n_pix), np.float32)
         exposures = {
             "pixel": pixels.people,
             "outside": pixels.people * (1.0 - pixels.covered),
             "coverage": pixels.covered,
         }
         kinds = {layer.product.exposure for layer in self.wanted}
-        step = CHUNK_PIXELS if self.device is None else DEVICE_PIXELS
-        for start in range(0, pixels.n_pix, step):
-            part = slice(start, start + step)
-            with placed(self.device) as put:
-                here = put(pixels.inputs(part))
-                coords = put(pixels.coords[part])
-                prediction = self.model.predict_pixels(here, coords)
-                there = {kind: put(exposures[kind][part]) for kind in kinds}
-                for number, layer in enumerate(self.wanted):
-                    exposure = there[layer.product.exposure]
-                    values = to_host(layer.values(prediction, exposure, (self.model, here, coords)))
-                    if self.factor is not None and layer.product.conditioned:
-                        at = tile.row + pixels.row[part], tile.col + pixels.col[part]
-                        values = values * self.factor[at]
-                    found[number, part] = values
-        bands = {layer.name: band for layer, band in zip(self.wanted, found, strict=True)}
-        return replace(pixels, values=bands).select(np.isfinite(found[0]))
+        with placed(self.device) as put:
+            here = put(pixels.inputs(part))
+            coords = put(pixels.coords[part])
+            prediction = (self.predict or self.model.predict_pixels)(here, coords)
+            there = {kind: put(exposures[kind][part]) for kind in kinds}
+            for number, layer in enumerate(self.wanted):
+                exposure = there[layer.product.exposure]
+                values = to_host(layer.values(prediction, exposure, (self.model, here, coords)))
+                if self.factor is not None and layer.product.conditioned:
+                    at = tile.row + pixels.row[part], tile.col + pixels.col[part]
+                    values = values * self.factor[at]
+                found[number, part] = values
+
+
+def predicted(moments: Sequence[Moments], pixels: Sequence[TilePixels]) -> list[TilePixels]:
+    """Return the pixels of a tile that have a prediction, map by map; parts by parts of pixels."""
+    found = [
+        np.empty((len(own.wanted), here.n_pix), np.float32)
+        for own, here in zip(moments, pixels, strict=True)
+    ]
+    for part in _parts(pixels, min(own.step for own in moments)):
+        for own, values, here in zip(moments, found, pixels, strict=True):
+            if part.start < here.n_pix:
+                own.fill(values, here, part)
+    made = []
+    for own, values, here in zip(moments, found, pixels, strict=True):
+        bands = {layer.name: band for layer, band in zip(own.wanted, values, strict=True)}
+        made.append(replace(here, values=bands).select(np.isfinite(values[0])))
+    return made
+
+
+def _parts(pixels: Sequence[TilePixels], step: int) -> list[slice]:
+    most = max((here.n_pix for here in pixels), default=0)
+    return [slice(start, start + step) for start in range(0, most, step)]
 
 
 @dataclass(frozen=True)
@@ -141,6 +176,40 @@ class Draws:
         return own, own if counted is rate else np.ascontiguousarray(counted.T)
 
 
+@dataclass(frozen=True)
+class MapPass:
+    """What is evaluated of the tiles of one map, and who consumes it.
+
+    Attributes
+    ----------
+    reader : TileReader
+    consumers : sequence of Consumer
+    moments, draws : optional
+        What is evaluated of each tile.
+    known : callable, optional
+        The mapped pixels of a tile, (n_row, n_col) bool, where an earlier pass has found them.
+    """
+
+    reader: TileReader
+    consumers: Sequence[Consumer]
+    moments: Moments | None = None
+    draws: Draws | None = None
+    known: Callable[[Tile], np.ndarray] | None = None
+
+    def read(self, tile: Tile) -> TilePixels | None:
+        """Read the pixels of a tile."""
+        return self.reader.read(tile, None if self.known is None else self.known(tile))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was found of a tile of one map."""
+
+    own: MapPass
+    pixels: TilePixels
+    each: list[Any]
+
+
 def run_pass(
     reader: TileReader,
     consumers: Sequence[Consumer],
@@ -151,16 +220,23 @@ def run_pass(
     advance: Callable[[int], None] | None = None,
     n_thread: int | None = None,
 ) -> int:
-    """Read and evaluate each tile once, and hand it to every consumer.
+    """Run the pass of one map: see :class:`MapPass` and :func:`run_passes`."""
+    own = MapPass(reader, consumers, moments, draws, known)
+    return run_passes([own], advance=advance, n_thread=n_thread)[0]
+
+
+def run_passes(
+    passes: Sequence[MapPass],
+    *,
+    advance: Callable[[int], None] | None = None,
+    n_thread: int | None = None,
+) -> list[int]:
+    """Read and evaluate each tile once for each map, and hand it to every consumer of that map.
 
     Parameters
     ----------
-    reader : TileReader
-    consumers : sequence of Consumer
-    moments, draws : optional
-        What is evaluated of each tile.
-    known : callable, optional
-        The mapped pixels of a tile, (n_row, n_col) bool, where an earlier pass has found them.
+    passes : sequence of MapPass
+        Of the same grid; all with moments, or none.
     advance : callable, optional
         Called with 1 after each tile.
     n_thread : int, optional
@@ -168,36 +244,39 @@ def run_pass(
 
     Returns
     -------
-    int
-        Pixels mapped.
+    list of int
+        Pixels of each map.
     """
 
-    def of(tile: Tile) -> tuple[TilePixels, list[Any]] | None:
-        pixels = reader.read(tile, None if known is None else known(tile))
-        if pixels is not None and moments is not None:
-            pixels = moments.of(pixels)
-        if pixels is None or pixels.n_pix == 0:
-            return None
-        if reader.levels:
-            pixels = reader.with_areas(pixels)
-        found = [each.begin(pixels) for each in consumers]
-        if draws is not None:
-            for start in range(0, pixels.n_pix, DRAWN_PIXELS):
-                part = slice(start, start + DRAWN_PIXELS)
-                drawn = draws.of(pixels, part)
-                for each, own in zip(consumers, found, strict=True):
-                    each.draw(own, pixels, part, *drawn)
-        return pixels, found
+    def of(tile: Tile) -> list[_Found | None]:
+        read = [(own, pixels) for own in passes if (pixels := own.read(tile)) is not None]
+        chosen, there = [own for own, _ in read], [pixels for _, pixels in read]
+        if moments := [own.moments for own in chosen if own.moments is not None]:
+            there = predicted(moments, there)
+        found: dict[int, _Found] = {}
+        for own, pixels in zip(chosen, there, strict=True):
+            if pixels.n_pix:
+                pixels = own.reader.with_areas(pixels) if own.reader.levels else pixels
+                each = [consumer.begin(pixels) for consumer in own.consumers]
+                found[id(own)] = _Found(own, pixels, each)
+        for part in _parts([made.pixels for made in found.values()], DRAWN_PIXELS):
+            for made in found.values():
+                if made.own.draws is not None and part.start < made.pixels.n_pix:
+                    drawn = made.own.draws.of(made.pixels, part)
+                    for consumer, own_found in zip(made.own.consumers, made.each, strict=True):
+                        consumer.draw(own_found, made.pixels, part, *drawn)
+        return [found.get(id(own)) for own in passes]
 
-    n_pix = 0
-    for made in map_in_order(of, reader.tiles, n_thread):
-        if made is not None:
-            pixels, found = made
-            n_pix += pixels.n_pix
-            for each, own in zip(consumers, found, strict=True):
-                each.add(pixels, own)
+    n_pix = [0] * len(passes)
+    for of_tile in map_in_order(of, passes[0].reader.tiles, n_thread):
+        for number, made in enumerate(of_tile):
+            if made is not None:
+                n_pix[number] += made.pixels.n_pix
+                for consumer, own_found in zip(made.own.consumers, made.each, strict=True):
+                    consumer.add(made.pixels, own_found)
         if advance is not None:
             advance(1)
-    for each in consumers:
-        each.finish()
+    for own in passes:
+        for consumer in own.consumers:
+            consumer.finish()
     return n_pix
