@@ -80,9 +80,13 @@ class Condition:
         log_normal = model.estimator_name == "log_normal" and model.link_name == "exp"
         return log_normal and "cov" in self.params
 
+    def thins(self, bags: BagBlock) -> bool:
+        """Whether some pixels stand for the others, whose sums are then needed besides."""
+        return self.holds and int(np.diff(bags.offsets).max()) > PIXELS
+
     def few(self, bags: BagBlock) -> BagBlock:
         """Return the bags with the pixels that variances are computed of; alike for every draw."""
-        if not self.holds or int(np.diff(bags.offsets).max()) <= PIXELS:
+        if not self.thins(bags):
             return bags
         params = self.params
         return thinned_block(bags, PIXELS, params["x_mean"], params["x_sd"], self.model.seed)

@@ -63,7 +63,7 @@ class SurfaceDraws:
 
     @override
     def observed_factors(
-        self, bags: BagBlock, drawn: np.ndarray, wholes: Sequence[Whole] | None = None
+        self, bags: BagBlock, drawn: np.ndarray, wholes: Sequence[Whole | None] | None = None
     ) -> np.ndarray:
         whole = None if wholes is None else wholes[0]
         return self.condition.factors(bags, drawn, whole=whole)
@@ -125,7 +125,7 @@ class PooledDraws:
 
     @override
     def observed_factors(
-        self, bags: BagBlock, drawn: np.ndarray, wholes: Sequence[Whole] | None = None
+        self, bags: BagBlock, drawn: np.ndarray, wholes: Sequence[Whole | None] | None = None
     ) -> np.ndarray:
         found, inverse = np.empty_like(drawn), np.empty_like(self.order)
         inverse[self.order] = np.arange(self.n_draws)  # row of each part's draw

@@ -33,13 +33,13 @@ class CountedDraws:
     ----------
     draws : SurfaceDraws or PooledDraws
     counts : (n_draws, n_bag) float64
-    wholes : tuple of Whole
-        Of each set of hyperparameters.
+    wholes : tuple of Whole or None
+        Of each set of hyperparameters; None where every pixel is visited.
     """
 
     draws: SurfaceDraws | PooledDraws
     counts: np.ndarray
-    wholes: tuple[Whole, ...]
+    wholes: tuple[Whole | None, ...]
 
     @property
     def n_draws(self) -> int:
@@ -85,7 +85,7 @@ def count_over_times(
 
 def _over_times(
     draws: Sequence[SurfaceDraws], blocks: Sequence[BagBlock]
-) -> list[tuple[np.ndarray, Whole]]:
+) -> list[tuple[np.ndarray, Whole | None]]:
     """Return the aggregates of one set of hyperparameters, (n_draws, n_bag), and the sums."""
     totals = [_Total(own, block) for own, block in zip(draws, blocks, strict=True)]
     for start in range(0, max(block.n_pix for block in blocks), ROWS):
@@ -105,7 +105,7 @@ class _Total:
         self._bag = np.repeat(np.arange(block.n_bag), np.diff(block.offsets))
         self._sum = np.zeros((block.n_bag, draws.n_draws))
         condition, self._whole = draws.condition, None
-        if condition.holds:
+        if condition.thins(block):
             self._whole = WholeSums(condition.model, condition.params, block, draws.n_draws)
 
     def add(self, start: int) -> None:
@@ -125,10 +125,7 @@ class _Total:
         self._sum[bag[first]] += np.add.reduceat(value, first, axis=0)
 
     @property
-    def result(self) -> tuple[np.ndarray, Whole]:
+    def result(self) -> tuple[np.ndarray, Whole | None]:
         """The aggregates (n_draws, n_bag) and the sums over all pixels."""
-        n_draws, n_bag = self._sum.shape[1], self._sum.shape[0]
-        whole = Whole(np.ones(n_bag), np.zeros((n_draws, n_bag)))
-        if self._whole is not None:
-            whole = self._whole.result
+        whole = None if self._whole is None else self._whole.result
         return self._functions.surface.scale * self._sum.T, whole
