@@ -59,7 +59,7 @@ def made_login() -> str:
     return login
 
 
-def check_server(timeout_s: float = ANSWER_S) -> None:
+def check_server() -> None:
     """Raise httpx.TransportError unless the server of PREFECT_API_URL answers.
 
     Prefect's own client tries one that is silent for eight minutes.
@@ -69,7 +69,7 @@ def check_server(timeout_s: float = ANSWER_S) -> None:
 
     url = PREFECT_API_URL.value()
     if url:
-        httpx.get(f"{url}/health", timeout=timeout_s)
+        httpx.get(f"{url}/health", timeout=ANSWER_S)
 
 
 def use_stored_login() -> None:

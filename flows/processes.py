@@ -145,11 +145,7 @@ class ChildProcess:
                 os.killpg(self._process.pid, number)
 
 
-def supervise(
-    children: Sequence[ChildProcess],
-    tell: Callable[[ChildProcess, str], None],
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
+def supervise(children: Sequence[ChildProcess], tell: Callable[[ChildProcess, str], None]) -> None:
     """Restart children that end, until a signal comes.
 
     Parameters
@@ -157,14 +153,13 @@ def supervise(
     children : sequence of ChildProcess
     tell : callable
         Receives a child that has ended, and a line about it.
-    sleep : callable, optional
     """
     while True:
         for child in children:
             line = child.revive(time.monotonic())
             if line is not None:
                 tell(child, line)
-        sleep(CHECK_S)
+        time.sleep(CHECK_S)
 
 
 def stop_all(children: Sequence[ChildProcess]) -> None:

@@ -30,8 +30,9 @@ from geo.sources.raster_bands import chosen_bands
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
 from geo.sources.source import Description, Source
 
-#: Size of GDAL's block cache; its default is a twentieth of the machine's memory.
-CACHE_MB = 256
+#: Size of GDAL's block cache; its default is a twentieth of the machine's memory. Rasterio takes it
+#: in bytes: with the 256 bytes that it had, each strip of a raster was decoded for every tile.
+CACHE_BYTES = 256 * 2**20
 #: Blocks whose offset in the file is checked when a raster is opened.
 N_BLOCK_PROBED = 4096
 #: Blocks of which it is listed whether the file stores them: 700 ns each.
@@ -222,8 +223,8 @@ class RasterSource(Source):
 
 @contextlib.contextmanager
 def bounded_cache() -> Iterator[None]:
-    """Limit GDAL's block cache to :data:`CACHE_MB` within the context."""
-    with rasterio.Env(GDAL_CACHEMAX=CACHE_MB):
+    """Limit GDAL's block cache to :data:`CACHE_BYTES` within the context."""
+    with rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES):
         yield
 
 

@@ -109,18 +109,14 @@ def bare(name: str) -> str:
     return short or " ".join(text.split())
 
 
-def parent_column(
-    parents: set[str], columns: Mapping[str, Sequence[str | None]], least: float = 0.5
-) -> str | None:
-    """Return the column of the areas that has most of the parents of a table; None if none does.
+def parent_column(parents: set[str], columns: Mapping[str, Sequence[str | None]]) -> str | None:
+    """Return the column of the areas that has half of the parents of a table; None if none does.
 
     Parameters
     ----------
     parents : set of str
     columns : mapping
         Texts of the areas by the name of their column.
-    least : float
-        Share of the parents that have to be in it.
     """
     wanted = {folded(each) for each in parents}
     share = {
@@ -128,4 +124,4 @@ def parent_column(
         for name, texts in columns.items()
     }
     best = max(share, key=lambda name: share[name], default=None)
-    return best if best is not None and share[best] >= least else None
+    return best if best is not None and share[best] >= 0.5 else None

@@ -28,8 +28,9 @@ from geo.writers.write_errors import explained_write_errors, write_error
 
 #: Side of a block, in pixels.
 BLOCK = 256
-#: Size of GDAL's block cache; its default is a share of the machine's memory.
-CACHE_MB = 64
+#: Size of GDAL's block cache, which is none: a block is written once. Its default is a share of the
+#: machine's memory.
+CACHE_BYTES = 64
 
 
 @dataclass(eq=False)
@@ -152,7 +153,7 @@ class TiledWriter:
         if self._dtype.kind == "f":
             stored[np.isinf(stored)] = self.nodata  # too large for the type
         window = (tile.col, tile.row, *stored.shape[::-1])
-        with self._lock, rasterio.Env(GDAL_CACHEMAX=CACHE_MB), self._explained():
+        with self._lock, rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES), self._explained():
             self._dataset.write(stored, 1, window=Window(*window))
             self._sums[window] = zlib.crc32(stored.tobytes())
             self._moments[window] = Moments.of(stored, self.nodata)
@@ -196,7 +197,7 @@ class TiledWriter:
 
     def _read_back(self) -> None:
         """Compare the checksum of every tile, and sync the file to disk; OSError if one differs."""
-        with rasterio.Env(GDAL_CACHEMAX=CACHE_MB), rasterio.open(self._done) as source:
+        with rasterio.Env(GDAL_CACHEMAX=CACHE_BYTES), rasterio.open(self._done) as source:
             for window, expected in self._sums.items():
                 found = source.read(1, window=Window(*window))
                 if zlib.crc32(found.tobytes()) != expected:
@@ -213,7 +214,7 @@ class TiledWriter:
         rio-cogeo's translation drops the unit and writes the file twice; the tests validate with
         it.
         """
-        with rasterio.Env(GDAL_NUM_THREADS="1", GDAL_PAM_ENABLED="NO", GDAL_CACHEMAX=CACHE_MB):
+        with rasterio.Env(GDAL_NUM_THREADS="1", GDAL_PAM_ENABLED="NO", GDAL_CACHEMAX=CACHE_BYTES):
             rasterio.shutil.copy(
                 self._draft,
                 self._done,

@@ -214,7 +214,7 @@ def factor_of(k_ww: np.ndarray, jitter: float = JITTER) -> np.ndarray:
         raise NumericalError(msg) from error
 
 
-def factorise(k_ww: np.ndarray, whitened: Whitened, jitter: float = JITTER) -> Factored:
+def factorise(k_ww: np.ndarray, whitened: Whitened) -> Factored:
     """Compute ``alpha`` and ``Q`` from ``K_WW`` and ``q(v)``.
 
     Parameters
@@ -222,8 +222,6 @@ def factorise(k_ww: np.ndarray, whitened: Whitened, jitter: float = JITTER) -> F
     k_ww : (n_ind, n_ind) float64
         Prior covariance of the inducing values, without jitter.
     whitened : Whitened
-    jitter : float
-        Added to the diagonal, as a share of its mean.
 
     Raises
     ------
@@ -231,7 +229,7 @@ def factorise(k_ww: np.ndarray, whitened: Whitened, jitter: float = JITTER) -> F
         If ``K_WW`` is not positive definite even so.
     """
     n_ind = k_ww.shape[0]
-    lower = factor_of(k_ww, jitter)
+    lower = factor_of(k_ww)
     lower_inv = inverse_lower(lower)
     factor = whitened.factor()
     spread = np.eye(n_ind) - gram(np.ascontiguousarray(factor.T))
@@ -246,7 +244,6 @@ def factorise_backward(
     whitened: Whitened,
     d_alpha: np.ndarray,
     d_q: np.ndarray,
-    jitter: float = JITTER,
     by_cov: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Take the adjoints of ``alpha`` and ``Q`` back to ``q(v)`` and ``K_WW``.
@@ -281,7 +278,7 @@ def factorise_backward(
         inner = times_lower(l_inv, np.ascontiguousarray(times_lower(l_inv, by_cov).T))
         lt_dl += 2.0 * (fac.spread - np.eye(fac.spread.shape[0])) @ inner
         d_cov += 0.5 * (inner + inner.T)
-    return d_mean, d_cov, lower_backward(l_inv, lt_dl, jitter)
+    return d_mean, d_cov, lower_backward(l_inv, lt_dl)
 
 
 def lower_backward(l_inv: np.ndarray, lt_dl: np.ndarray, jitter: float = JITTER) -> np.ndarray:

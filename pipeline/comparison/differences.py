@@ -35,7 +35,10 @@ def what_differed(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def in_words(differed: Mapping[str, Any], limit: int = 6) -> str:
+MOST_NAMED = 6  # in the line of what differed
+
+
+def in_words(differed: Mapping[str, Any]) -> str:
     """Say in one line what differed."""
     config = [f"{key} ({a} -> {b})" for key, (a, b) in differed["configuration"].items()]
     code = [
@@ -45,8 +48,8 @@ def in_words(differed: Mapping[str, Any], limit: int = 6) -> str:
     every = [*differed["data"], *config, *code]
     if not every:
         return "nothing: the same data, configuration and code"
-    more = f" and {len(every) - limit} more" if len(every) > limit else ""
-    return ", ".join(every[:limit]) + more
+    more = f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else ""
+    return ", ".join(every[:MOST_NAMED]) + more
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -114,7 +114,8 @@ def own_sources(packages: tuple[str, ...] = PACKAGES) -> SourceTree:
 
 def code_hash(*modules: str, packages: tuple[str, ...] = PACKAGES) -> str:
     """Hash the code of some packages that some modules reach: 16 hexadecimal digits."""
-    return _digest(json.dumps(own_sources(packages).hashes(modules)).encode())
+    tree = own_sources() if packages == PACKAGES else own_sources(packages)  # one tree a process
+    return _digest(json.dumps(tree.hashes(modules)).encode())
 
 
 def code_hashes() -> dict[str, str]:

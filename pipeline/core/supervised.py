@@ -31,7 +31,7 @@ _SI_USER = 0  # si_code of a signal that a process has sent; those of the termin
 _PR_SET_PDEATHSIG = 1
 
 
-def supervised(work: Callable[[], int], words: Sequence[str], grace_s: float = GRACE_S) -> int:
+def supervised(work: Callable[[], int], words: Sequence[str]) -> int:
     """Call a function in a child process; return its exit status in the parent.
 
     In the child the function's result is returned, so that its interpreter ends as usual.
@@ -42,8 +42,6 @@ def supervised(work: Callable[[], int], words: Sequence[str], grace_s: float = G
         Returns an exit status.
     words : sequence of str
         The command, for the line that says how to continue.
-    grace_s : float
-        Seconds from a signal to the kill.
 
     Returns
     -------
@@ -69,17 +67,17 @@ def supervised(work: Callable[[], int], words: Sequence[str], grace_s: float = G
         return work()
     # A handler, or the system drops signals that are ignored by default.
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    status, killed_by = _wait(child, passed_on, grace_s)
+    status, killed_by = _wait(child, passed_on)
     if status in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
         remove_noted(notes.fileno())
-        _report(-status, killed_by, grace_s, shlex.join(words))
+        _report(-status, killed_by, shlex.join(words))
     notes.close()
     if killed_by is not None and status == -signal.SIGKILL:
         return 128 + killed_by
     return status if status >= 0 else 128 - status
 
 
-def _wait(child: int, passed_on: set[signal.Signals], grace_s: float) -> tuple[int, int | None]:
+def _wait(child: int, passed_on: set[signal.Signals]) -> tuple[int, int | None]:
     """Wait for the child; return its status, and the signal after which it was killed."""
     first: int | None = None
     deadline = float("inf")
@@ -97,7 +95,7 @@ def _wait(child: int, passed_on: set[signal.Signals], grace_s: float) -> tuple[i
         if found is None or found.si_signo == signal.SIGCHLD:
             continue
         if first is None:
-            first, deadline = found.si_signo, time.monotonic() + grace_s
+            first, deadline = found.si_signo, time.monotonic() + GRACE_S
         # The terminal has sent Ctrl-C to the child as well.
         if found.si_code <= _SI_USER:
             with contextlib.suppress(ProcessLookupError):
@@ -120,11 +118,11 @@ def end_with_parent(parent: int, number: int) -> None:
         os._exit(128 + number)
 
 
-def _report(number: int, asked: int | None, grace_s: float, command: str) -> None:
+def _report(number: int, asked: int | None, command: str) -> None:
     go_on = f"finished work is kept; continue with `{command}`"
     if asked is not None and number == signal.SIGKILL:
         word = "interrupted" if asked == signal.SIGINT else "terminated"
-        text = f"{word} by force: a call did not return within {grace_s:.0f} s; {go_on}"
+        text = f"{word} by force: a call did not return within {GRACE_S:.0f} s; {go_on}"
     elif number == signal.SIGKILL:
         text = (
             "error: killed, most often for want of memory (see `dmesg`); compare with what "

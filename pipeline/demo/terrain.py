@@ -18,6 +18,9 @@ Mask = NDArray[np.bool_]
 # One of the two directions of each of the eight neighbours of a pixel: row, column, length.
 NEIGHBOURS = ((0, 1, 1.0), (1, 0, 1.0), (1, 1, 2**0.5), (1, -1, 2**0.5))
 
+LAND_SHARE = 0.78  # the rest is sea, to the east and south
+N_STEP = 25  # of the first erosion
+
 
 @dataclass(frozen=True)
 class Terrain:
@@ -202,12 +205,12 @@ def erode(elevation: Array, land: Mask, uplift: Array, strength: float) -> Array
     return out
 
 
-def _coast(shape: tuple[int, int], seed: int, land_share: float) -> Mask:
+def _coast(shape: tuple[int, int], seed: int) -> Mask:
     """Cut a coast to the east and south of a continent, with islands and bays."""
     row, col = np.meshgrid(np.linspace(0, 1, shape[0]), np.linspace(0, 1, shape[1]), indexing="ij")
     field = 1.05 * col + 0.40 * row + 0.9 * (row - 0.45) ** 2
     field -= 0.16 * fractal_noise(shape, named_rng(seed, "coast"), hurst=0.55)
-    land = field < np.quantile(field, land_share)
+    land = field < np.quantile(field, LAND_SHARE)
     land = ndimage.binary_fill_holes(ndimage.binary_opening(land, iterations=1))
     label, n = ndimage.label(land)
     size = np.bincount(label.ravel(), minlength=n + 1)
@@ -216,7 +219,7 @@ def _coast(shape: tuple[int, int], seed: int, land_share: float) -> Mask:
     return keep[label]
 
 
-def _relief(land: Mask, seed: int, n_step: int, detail: int) -> Array:
+def _relief(land: Mask, seed: int, detail: int) -> Array:
     """Raise mountains and let rivers cut them: coarse first, then detail by detail."""
     n_row, n_col = land.shape
     shape = (-(-n_row // detail), -(-n_col // detail))
@@ -230,7 +233,7 @@ def _relief(land: Mask, seed: int, n_step: int, detail: int) -> Array:
     uplift *= 1 - np.exp(-far / 0.06)
     uplift *= np.exp(0.35 * fractal_noise(shape, rng, hurst=0.6))
     z = np.where(small_land, 5 + 200 * far + 8 * rng.random(shape), 0.0)
-    for _ in range(n_step):
+    for _ in range(N_STEP):
         z = erode(z, small_land, 60 * uplift, 0.06)
     if detail > 1:
         z = ndimage.zoom(z, detail, order=1, grid_mode=True, mode="nearest")[:n_row, :n_col]
@@ -251,9 +254,7 @@ def build_terrain(
     pixel_km: float,
     seed: int,
     *,
-    land_share: float = 0.78,
     detail: int = 1,
-    n_step: int = 25,
 ) -> Terrain:
     """Simulate a piece of a continent.
 
@@ -263,15 +264,11 @@ def build_terrain(
     pixel_km : float
         Side of a pixel.
     seed : int
-    land_share : float
-        Share of the map that is land, the rest being sea to the east and south.
     detail : int
         Erosion runs on pixels this many times larger first.
-    n_step : int
-        Steps of that first erosion.
     """
-    land = _coast(shape, seed, land_share)
-    elevation = _relief(land, seed, n_step, detail)
+    land = _coast(shape, seed)
+    elevation = _relief(land, seed, detail)
     water = drain(elevation, land)
     flow = np.zeros(shape)
     amount = np.append(np.full(int(land.sum()), pixel_km**2), 0.0)

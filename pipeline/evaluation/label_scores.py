@@ -79,7 +79,7 @@ def decision_scores(y: np.ndarray, decided: np.ndarray) -> dict[str, float]:
     }
 
 
-def calibration(y: np.ndarray, p: np.ndarray, n_bin: int = N_BIN) -> dict[str, Any]:
+def calibration(y: np.ndarray, p: np.ndarray) -> dict[str, Any]:
     """Compare predicted probabilities and shares of positives in bins of equally many areas.
 
     Areas of one probability may fall into several bins: each counts with the share of positives of
@@ -89,7 +89,7 @@ def calibration(y: np.ndarray, p: np.ndarray, n_bin: int = N_BIN) -> dict[str, A
     same = np.unique(p, return_inverse=True)[1]
     y = (np.bincount(same, weights=y) / np.bincount(same))[same] if p.size else y
     bins = []
-    for part in np.array_split(order, min(n_bin, max(1, order.size))):
+    for part in np.array_split(order, min(N_BIN, max(1, order.size))):
         if part.size:
             bins.append({"n": int(part.size), "said": p[part].mean(), "was": y[part].mean()})
     total = sum(each["n"] for each in bins)

@@ -32,7 +32,6 @@ def compare_with_truth(
     store: Any,
     source: Source,
     levels: Sequence[float],
-    n_thread: int | None = None,
     advance: Callable[[int], None] | None = None,
     one_rate: float = float("nan"),
 ) -> dict[str, Any]:
@@ -51,8 +50,6 @@ def compare_with_truth(
         True rate per person; aligned with the store's grid as covariates are.
     levels : sequence of float
         Central levels of the intervals.
-    n_thread : int
-        Blocks predicted at the same time; one a core where not given.
     advance : callable, optional
         Called with the number of areas done after each block.
     one_rate : float, optional
@@ -93,7 +90,7 @@ def compare_with_truth(
             )  # fmt: skip
         return int(known.size - known.sum()), bags
 
-    for left_out, bags in _by_block(store, source, compute, n_thread, advance):
+    for left_out, bags in _by_block(store, source, compute, advance):
         n_left_out += left_out
         for pixels in bags:
             sums["pixels"].add(pixels, np.ones(pixels.truth.shape[0]))
@@ -108,7 +105,6 @@ def _by_block(
     store: Any,
     source: Source,
     compute: Callable[[Any, np.ndarray], Found],
-    n_thread: int | None,
     advance: Callable[[int], None] | None,
 ) -> Iterator[Found]:
     """Yield what ``compute`` makes of each block and the truth at its pixels, (n_pix,)."""
@@ -118,7 +114,7 @@ def _by_block(
         truth = truth_of_block(source, store.grid, store.read_pixel(number), block.offsets)
         return block.n_bag, compute(block, truth)
 
-    for n_bag, found in map_in_order(of, range(store.n_block), n_thread):
+    for n_bag, found in map_in_order(of, range(store.n_block)):
         yield found
         if advance:
             advance(n_bag)
@@ -213,7 +209,6 @@ def compare_labels_with_truth(
     model: Any,
     store: Any,
     source: Source,
-    n_thread: int | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Score the probabilities of pixels against what the pixels truly are.
@@ -229,8 +224,6 @@ def compare_labels_with_truth(
         The pixels in areas.
     source : Source
         1 where a pixel is positive, else 0; aligned with the store's grid.
-    n_thread : int
-        Blocks predicted at the same time; one a core where not given.
     advance : callable, optional
         Called with the number of areas done after each block.
 
@@ -252,7 +245,7 @@ def compare_labels_with_truth(
         values = (truth > 0.5, label, predicted, block.weight)
         return np.array([(~known).sum()]), *(each[known] for each in values)
 
-    parts = list(_by_block(store, source, compute, n_thread, advance))
+    parts = list(_by_block(store, source, compute, advance))
     left_out, truth, label, predicted, people = map(np.concatenate, zip(*parts, strict=True))
     flat = label_scores(truth, label.astype(np.float64))
     return {

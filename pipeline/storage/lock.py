@@ -222,11 +222,6 @@ def hold_map(
             _HELD.reset(token)
 
 
-def lock_owner(directory: Path) -> str:
-    """Return the owner of a map's lock; empty if it is free, or the owner is unknown."""
-    return _map_lock(directory).holder()
-
-
 def is_locked(directory: Path) -> bool:
     """Return whether a process holds the lock of a map."""
     return _map_lock(directory).is_taken()

@@ -20,6 +20,7 @@ from geo.grids.positions import Positions
 from models import Bags, VBAgg
 from pipeline.cli.main import main
 from pipeline.config.schema import Config
+from pipeline.core.sources import own_sources
 from pipeline.storage.local_commit import staged
 from pipeline.store.aligned_grid import FORMAT, VERSION
 from pipeline.store.bag_store import BagStore, StoreLayout
@@ -241,6 +242,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run an S3 server on loopback; give its address."""
     from tests.pipeline.storage.s3_server import KEYS, moto_server
 
+    own_sources()  # seconds where the cache is empty, as the one below is
     with pytest.MonkeyPatch.context() as patch:
         for name, value in KEYS.items():
             patch.setenv(name, value)

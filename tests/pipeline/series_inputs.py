@@ -22,6 +22,23 @@ N_DRAW = 400  # of a run of quarters
 MONTHS = ("2024-01", "2024-02", "2024-03", "2024-04", "2024-05", "2024-06")
 
 
+SMALL_OPTIONS = "  options: {n_moving: 4, n_season: 2}\n"
+SMALL = f"""\
+model:
+  inducing: 6
+  integrate: none
+{SMALL_OPTIONS}\
+fit:         {{seed: 1, max_epochs: 3}}
+"""
+GOOD = """\
+model:
+  inducing: 9
+  integrate: 2
+  options: {n_moving: 9, n_season: 4}
+fit:         {seed: 1, max_epochs: 300}
+"""
+
+
 def write_raster(path: Path, values: np.ndarray) -> None:
     """Write a band on the grid; NaN is missing."""
     profile = {
@@ -105,11 +122,12 @@ def write_months(directory: Path, n: int) -> None:
 
 
 def write_inputs(
-    directory: Path, n: int = len(MONTHS), *, more: str = "", max_epochs: int = 300
+    directory: Path, n: int = len(MONTHS), *, more: str = "", fit: str = SMALL
 ) -> Path:
     """Write the inputs of the first months; return the configuration.
 
-    Three epochs are a fit in a third of the time, for tests of what goes into it and comes of it.
+    ``fit`` is :data:`SMALL` for tests of what goes into a fit and comes of it, :data:`GOOD` for
+    those of how near its map is.
     """
     areas().to_file(directory / "areas.gpkg", driver="GPKG")
     write_raster(directory / "people.tif", people())
@@ -124,12 +142,7 @@ covariates:
   elevation: {{path: elevation.tif}}
   rain:      {{path: "rain_{{period}}.tif"}}
 time:        {{step: month}}
-model:
-  inducing: 9
-  integrate: 2
-  options: {{n_moving: 9, n_season: 4}}
-fit:         {{seed: 1, max_epochs: {max_epochs}}}
-compute:     {{workers: 1}}
+{fit}compute:     {{workers: 1}}
 output:      {{dir: out, draws: 40, periods: ["2024-01"], forecast: 1}}
 {more}"""
     config = directory / "disagg.yaml"
@@ -139,7 +152,7 @@ output:      {{dir: out, draws: 40, periods: ["2024-01"], forecast: 1}}
 
 def write_quarters(directory: Path) -> Path:
     """Write six quarters; A00 is one pixel of what it was, areas far from it have more in 2023."""
-    config = write_inputs(directory)
+    config = write_inputs(directory, fit=GOOD)
     frame = areas()
     west, _, _, north = frame.geometry[0].bounds
     frame.loc[0, "geometry"] = shapely.box(west, north - RES, west + RES, north)

@@ -4,11 +4,12 @@ import threading
 import numpy as np
 import pytest
 import rasterio
+from rasterio._env import get_gdal_config
 
 from geo.core.errors import GridError, InputError, Problem, name_first
 from geo.core.stopping import Stopped, stoppable
 from geo.grids.grid import Grid, Tile
-from geo.sources.raster import RasterSource
+from geo.sources.raster import RasterSource, bounded_cache
 from geo.sources.raster_header import BandChoice
 from geo.sources.registry import open_source
 
@@ -176,3 +177,9 @@ def test_the_real_population_has_no_people_at_sea(madagascar):
     assert np.nanmin(values) == 0.0
     np.testing.assert_array_equal(np.isnan(values), raw < 0)  # a count is never negative
     assert np.nansum(values) == pytest.approx(23_764_992.28, abs=1)
+
+
+def test_the_cache_of_blocks_is_256_mb() -> None:
+    """Rasterio takes its size in bytes: with 256 of them each strip was decoded for every tile."""
+    with bounded_cache():
+        assert rasterio.env.getenv()["GDAL_CACHEMAX"] == get_gdal_config("GDAL_CACHEMAX") == 2**28

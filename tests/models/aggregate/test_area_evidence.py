@@ -231,6 +231,7 @@ def test_without_a_case_there_is_no_evidence_to_explore(link):
     assert model.modes_ == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("law", ["gamma", "beta_binomial"])
 def test_a_chain_of_a_law_with_a_noise_of_its_own_stays_below_the_optimum(law):
     """Sites that stay where the fit put them promise what no likelihood has, where noise is small.

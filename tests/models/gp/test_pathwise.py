@@ -203,6 +203,7 @@ def test_making_the_tiles_again_and_their_size_change_only_rounding(bags, monkey
             )
 
 
+@pytest.mark.ci
 def test_a_fit_by_draws_ends_near_the_deterministic_one(make_bags):
     bags = make_bags(n_bag=30, largest=12)
     settings = {"likelihood": "negative_binomial", "link": "square", "kernel": "additive"}

@@ -134,7 +134,7 @@ def test_141_nobody_reads() -> None:
 SOON = 2.0
 SOONER = f"""
 import sys, pipeline.core.supervised as parent
-parent.supervised.__defaults__ = ({SOON},)  # seconds from the signal to the kill
+parent.GRACE_S = {SOON}  # seconds from the signal to the kill
 from pipeline.cli.main import main
 sys.exit(main())
 """

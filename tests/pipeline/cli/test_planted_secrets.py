@@ -100,6 +100,7 @@ def planted_in(directory: Path) -> list[str]:
     ]
 
 
+@pytest.mark.ci
 def test_a_run_keeps_them_to_itself(files, config):
     path = config()
     done = said("check", path)

@@ -12,7 +12,7 @@ from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
 from pipeline.config.reader import load_config
 from pipeline.ingest.responses import read_responses
-from tests.pipeline.series_inputs import MONTHS, write_inputs
+from tests.pipeline.series_inputs import MONTHS, SMALL_OPTIONS, write_inputs
 
 
 def _counts(config: Path, label: str) -> pd.Series:
@@ -39,7 +39,7 @@ def test_wide_counts_are_the_long_ones(tmp_path: Path, has_time: bool) -> None:
     config = write_inputs(tmp_path, 3)
     if not has_time:
         text = config.read_text(encoding="utf-8").replace("time:        {step: month}\n", "")
-        text = text.replace("  options: {n_moving: 9, n_season: 4}\n", "")
+        text = text.replace(SMALL_OPTIONS, "")
         cut = text.replace(', periods: ["2024-01"], forecast: 1', "")
         config.write_text(cut, encoding="utf-8")
     labels = MONTHS[:3] if has_time else MONTHS[2:3]

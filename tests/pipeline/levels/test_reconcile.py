@@ -227,6 +227,7 @@ def test_reconciled_files_say_so_and_the_others_do_not_change(raked_run, made):
         assert "reconciled" not in source.tags()
 
 
+@pytest.mark.ci
 def test_threads_do_not_change_reconciled_maps(raked_run, tmp_path):
     config, _ = raked_run
     shutil.copytree(config.output.dir, tmp_path / "out")

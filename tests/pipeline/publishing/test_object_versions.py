@@ -121,6 +121,7 @@ def test_who_never_comes_first_is_told_in_a_line(config, tmp_path, address, monk
     assert [v.name for v in list_versions(publish_dir(config))] == ["v0001", "v0002", "v0003"]
 
 
+@pytest.mark.ci
 def test_processes_that_publish_at_once_lose_no_version(tmp_path, address):
     code = (
         "import sys; from tests.pipeline.publishing.finished import build, leave_run\n"
@@ -161,6 +162,7 @@ def test_versions_come_whole_and_once_through_a_storm(config, s3, monkeypatch):
     assert_whole(config, "v0001", "v0002", "v0003")
 
 
+@pytest.mark.ci
 def test_a_store_that_goes_away_at_any_request_costs_no_version(config, s3, monkeypatch):
     """From one request on nothing answers; the next publication makes the same map current."""
     monkeypatch.setattr(location, "_LONGEST_WAIT", 0.01)

@@ -15,7 +15,14 @@ from pipeline.config.reader import load_config
 from pipeline.store.series_source import SeriesSource
 from pipeline.store.series_store import SeriesStore
 from tests.pipeline.run.test_tables import IDS, climate
-from tests.pipeline.series_inputs import MONTHS, area_of_pixel, counts, people, write_inputs
+from tests.pipeline.series_inputs import (
+    MONTHS,
+    SMALL_OPTIONS,
+    area_of_pixel,
+    counts,
+    people,
+    write_inputs,
+)
 
 SPLIT, MERGED = ["A00", "A01", "A04"], "A10"
 CHANGES = """period,from,to
@@ -52,13 +59,13 @@ def cases_of_then(n: int) -> pd.DataFrame:
 
 def write(directory: Path, n: int, more: str = MORE) -> Path:
     """Write inputs of the first months, counted by the areas of each."""
-    config = write_inputs(directory, n, more=more, max_epochs=3)
+    config = write_inputs(directory, n, more=more)
     cases_of_then(n).to_csv(directory / "cases.csv", index=False)
     (directory / "changes.csv").write_text(CHANGES, encoding="utf-8")
     text = config.read_text("utf-8").replace(
         "id: id}\ncounts", "id: id, changes: changes.csv}\ncounts"
     )
-    config.write_text(text.replace("integrate: 2", "integrate: none"), encoding="utf-8")
+    config.write_text(text, encoding="utf-8")
     return config
 
 
@@ -140,6 +147,7 @@ def test_tables_have_areas_of_today_and_say_what_their_counts_were_a_part_of(ran
     )
 
 
+@pytest.mark.ci
 def test_a_month_is_taken_in_and_an_old_count_is_corrected(ran: Path, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     shutil.copytree(ran.parent, directory)
@@ -250,7 +258,7 @@ def test_changes_ask_for_counts_of_several_periods(
     text = config.read_text("utf-8").replace(old, new)
     if not new:
         text = text.replace(', periods: ["2024-01"], forecast: 1', "")
-        text = text.replace("  options: {n_moving: 9, n_season: 4}\n", "")
+        text = text.replace(SMALL_OPTIONS, "")
     config.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=said):
         load_config(config)

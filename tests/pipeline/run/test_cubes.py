@@ -54,7 +54,7 @@ def configured(
     directory: Path, cube: str = "days.zarr", n: int = 4, wet: str = "lag: [0, 1, 2]"
 ) -> Path:
     """Write the inputs, and two covariates of the cube beside the others."""
-    config = write_inputs(directory, n, max_epochs=3)
+    config = write_inputs(directory, n)
     text = config.read_text().replace(
         "time:        {step: month}",
         f"  wet:       {{path: {cube}, variable: rain, aggregate: sum, {wet}}}\n"
@@ -129,9 +129,8 @@ def test_windows_and_anomalies_with_lags(tmp_path: Path) -> None:
             np.testing.assert_allclose(found[k], wanted, rtol=1e-5, atol=1e-4)
 
 
-def test_a_longer_or_corrected_cube_touches_only_the_periods_of_its_values(
-    ingested: Path, tmp_path: Path
-) -> None:
+@pytest.mark.ci
+def test_a_longer_or_corrected_cube_touches_only_the_periods_of_its_values(tmp_path: Path) -> None:
     config = configured(tmp_path, n=5)
     before = daily("2024-05-31")
     before.to_zarr(tmp_path / "days.zarr", consolidated=False)
@@ -183,7 +182,7 @@ def test_what_a_cube_lacks_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_lags_of_files_by_period(tmp_path: Path) -> None:
-    config = write_inputs(tmp_path, 3, max_epochs=3)
+    config = write_inputs(tmp_path, 3)
     text = config.read_text().replace('"rain_{period}.tif"}', '"rain_{period}.tif", lag: [0, 1]}')
     config.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"covariates.rain_lag1.*no file .*rain_2023-12.tif"):

@@ -32,7 +32,7 @@ def stored(config: Path, label: str) -> np.ndarray:
 
 @pytest.fixture
 def configured(tmp_path: Path) -> Path:
-    config = write_inputs(tmp_path, 3, max_epochs=3)
+    config = write_inputs(tmp_path, 3)
     text = config.read_text().replace("people.tif", '"people_{year}.tif"')
     config.write_text(text + "evaluate: {schemes: []}\n", encoding="utf-8")
     return config
@@ -44,18 +44,14 @@ def test_people_grow_between_the_years_that_have_a_file(
     directory, growth = configured.parent, np.linspace(0.9, 1.4, 256).reshape(16, 16)
     write_raster(directory / "people_2023.tif", people())
     write_raster(directory / "people_2025.tif", people() * growth**2)
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(configured)]) == 0
+    assert main(["ingest", str(configured)]) == 0
     told = [line for line in capsys.readouterr().err.splitlines() if "ingest: population" in line]
     assert len(told) == 1
     assert told[0].endswith("ingest: population: 2024 between the files of 2023 and 2025")
-    table = pd.read_csv(directory / "out/periods.csv")
     # Two years of 365 and 366 days, July to July; the middle of January is 198.5 days in.
     for label, days in zip(MONTHS[:3], (198.5, 228.5, 258.5), strict=True):
         expected = people() * growth ** (2 * days / 731)
         np.testing.assert_allclose(stored(configured, label), expected.ravel(), rtol=1e-5)
-        total = table.loc[table["period"] == label, "people"].sum()
-        assert total == pytest.approx(expected.sum(), rel=1e-5)
     first = ingest(configured)
     # A later year that is corrected changes every month between, and nothing that stands still.
     write_raster(directory / "people_2025.tif", people())

@@ -57,7 +57,7 @@ def minutes() -> pd.DataFrame:
 
 def no_rasters(directory: Path, covariates: str = TABLES, n: int = 3) -> Path:
     """Write inputs without rasters; people of areas are a column of the counts."""
-    config = write_inputs(directory, n, max_epochs=3)
+    config = write_inputs(directory, n)
     text = config.read_text("utf-8").replace("value: cases", "value: cases, weight: people")
     start, stop = text.index("population:"), text.index("time: ")
     text = text[:start] + GRID + covariates + text[stop:]
@@ -137,6 +137,7 @@ def test_a_country_without_rasters_is_mapped_and_foreseen(tmp_path: Path) -> Non
     assert 0.3 < ratio < 3.0
 
 
+@pytest.mark.ci
 def test_space_and_time_alone(tmp_path: Path) -> None:
     config = no_rasters(tmp_path, covariates="")
     assert main(["run", str(config), "--quiet"]) == 0

@@ -130,6 +130,7 @@ def test_an_object_store_tells_of_each_chunk(s3, bucket, tmp_path):
         assert changed.shape[0] == SIDE
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 def test_a_run_reads_each_remote_input_once(web, tmp_path, monkeypatch):
     """Rasters, items and a cube at addresses: the values of local ones, and no byte twice."""

@@ -42,6 +42,7 @@ class Run:
         config = simulate_country(directory, SPEC, seed=3)
         text = config.read_text().replace("max_epochs: 200", "max_epochs: 4")
         text = text.replace("folds: 5", "folds: 2").replace("[area, block]", "[area]")
+        text = text.replace("link: exp", "link: exp, integrate: none")
         config.write_text(text.replace("draws: 500", "draws: 30"))
         self.local = config
         assert main(["run", str(config), "--quiet"]) == 0

@@ -139,6 +139,7 @@ def test_a_warm_fit_resumes_and_is_no_cold_one(
     assert cold.history_[0]["bound"] != again.history_[0]["bound"]
 
 
+@pytest.mark.ci
 def test_a_thinned_run_is_recorded_and_its_settings_repeat_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
