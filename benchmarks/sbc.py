@@ -39,7 +39,10 @@ LIKELIHOODS: dict[str, dict[str, Any]] = {
     "poisson_area_effect": {"likelihood": "poisson", "area_effect": True},
     "negative_binomial": {"likelihood": "negative_binomial"},
     "binomial": {"likelihood": "binomial"},
+    "beta_binomial": {"likelihood": "beta_binomial"},
     "normal": {"likelihood": "normal"},
+    "gamma": {"likelihood": "gamma"},
+    "exponential": {"likelihood": "exponential"},
 }
 KERNEL = "linear + matern32(space)"
 N_DRAWS = 99  # ranks 0 to 99: ten bins of ten
@@ -192,7 +195,7 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
         return out
     out["converged"] = float(np.mean([r["converged"] for r in done]))
     out["seconds"] = round(float(np.mean([r["seconds"] for r in done])), 2)
-    out["ranks"] = {key: uniform_ranks(u) for key, u in _columns(done).items()}
+    out["ranks"] = {key: uniform_ranks(u) for key, u in columns(done).items()}
     out["least_p"] = min(test["p"] for test in out["ranks"].values())
     # Holm's first step: of so many tests, is the least p value too small?
     out["least_p_holm"] = min(1.0, out["least_p"] * len(out["ranks"]))
@@ -210,7 +213,8 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _columns(done: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+def columns(done: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Return the ranks of each quantity over countries."""
     keys = dict.fromkeys(key for record in done for key in record["ranks"])
     return {key: np.array([r["ranks"][key] for r in done if key in r["ranks"]]) for key in keys}
 
@@ -231,7 +235,7 @@ def main() -> None:
     for name in args.likelihood or LIKELIHOODS:
         records = run(name, args.countries, args.workers, args.records, design)
         found[name] = summarise(records)
-        ranks[name] = _columns([record for record in records if "ranks" in record])
+        ranks[name] = columns([record for record in records if "ranks" in record])
         print(name, {k: v for k, v in found[name].items() if k not in ("ranks",)})
     write_results(args.results / "sbc.json", {"design": asdict(design), "likelihoods": found})
     draw_ranks(ranks, args.figure)
