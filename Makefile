@@ -112,6 +112,7 @@ bench: $(DEV)  ## run the benchmarks that are not of this code yet, for hours; F
 	$(ONCE) benchmarks.trust
 	$(ONCE) benchmarks.sbc --countries 100
 	$(ONCE) benchmarks.sbc_months
+	$(BIN)/python -m benchmarks.sbc_page
 	$(ONCE) benchmarks.fits_fuzz
 	$(ONCE) benchmarks.levels
 	$(ONCE) benchmarks.verdicts

@@ -31,6 +31,7 @@ from benchmarks import (
     performance_page,
     sbc,
     sbc_months,
+    sbc_page,
     speed,
     trust,
 )
@@ -144,9 +145,12 @@ def pages() -> Found:
         performance.ROOT / "docs/performance.md": performance_page.page(*stages),
     }
     wrong = [path.name for path, text in made.items() if path.read_text(encoding="utf-8") != text]
-    if trust.table(read_results(RESULTS / "trust.json")["worlds"]) not in trust.PAGE.read_text():
-        wrong.append(trust.PAGE.name)
-    return {"pages": len(made) + 1}, [f"{name} is not of its file" for name in wrong]
+    parts = {
+        trust.PAGE: trust.table(read_results(RESULTS / "trust.json")["worlds"]),
+        sbc_page.PAGE: sbc_page.tables(sbc_page.rows_of()),
+    }
+    wrong += [path.name for path, text in parts.items() if text not in path.read_text("utf-8")]
+    return {"pages": len(made) + len(parts)}, [f"{name} is not of its file" for name in wrong]
 
 
 CHECKS: dict[str, Callable[[], Found]] = {

@@ -7,8 +7,9 @@ parameter among draws of its posterior is uniform if the inference is right. Her
 pixels, 25 areas and 2 covariates, drawn as :mod:`benchmarks.prior_draws` says, and the model is
 :class:`models.VBAgg` with ``linear + matern32(space)``, its weak priors and its other defaults.
 Each country leaves a line in ``DIR/NAME.jsonl``. The same command goes on where it ended; lines of
-other settings or other code do not count. Writes ``benchmarks/results/sbc.json`` and
-``docs/figures/sbc.png``.
+other settings or other code do not count. Writes ``benchmarks/results/sbc.json``, with the lines of
+likelihoods that are not asked for, and ``docs/figures/sbc.png``; ``python -m benchmarks.sbc_page``
+writes the tables of ``docs/sbc.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from scipy.special import ndtri
 from benchmarks import prior_draws
 from benchmarks.prior_draws import Country, Design, KnownScale, draw_country
 from benchmarks.rank_tests import draw_ranks, histogram, rank_of, uniform_ranks, uniform_shares
-from benchmarks.records import hash_settings, run_missing
+from benchmarks.records import hash_settings, read_records, run_missing
 from benchmarks.report import RESULTS, parsed, write_results
 from models.core.errors import ModelError
 from models.gp.scaling import kernel_of
@@ -232,8 +233,13 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # of the workers
     design, found, ranks = Design(), {}, {}
-    for name in args.likelihood or LIKELIHOODS:
-        records = run(name, args.countries, args.workers, args.records, design)
+    for name in LIKELIHOODS:
+        path, records = args.records / f"{name}.jsonl", list[dict[str, Any]]()
+        if name in (args.likelihood or LIKELIHOODS):
+            records = run(name, args.countries, args.workers, args.records, design)
+        records = records or list(read_records(path, settings_of(name, design)).values())
+        if not records:
+            continue
         found[name] = summarise(records)
         ranks[name] = columns([record for record in records if "ranks" in record])
         print(name, {k: v for k, v in found[name].items() if k not in ("ranks",)})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from benchmarks import sbc, sbc_page
 from benchmarks import sbc_months as benchmark
 from benchmarks.prior_draws import TOTALS, Design, make_geometry
 from benchmarks.sbc_months import MONTHS, draw_fields, draw_series, make_model
@@ -63,3 +66,39 @@ def test_a_series_is_fitted_and_ranked_and_goes_on_where_it_ended(tmp_path, monk
     found = benchmark.summary(records)
     ahead = np.mean([record["cover_ahead"]["90"][0] for record in records])
     assert found["coverage_ahead"]["pixels"]["90"][0] == pytest.approx(ahead, abs=1e-4)
+
+
+def test_the_page_names_what_deviates(tmp_path):
+    flat = {"n": 100, "p": 0.4, "bias_z": 0.5, "spread": 1.02, "spread_se": 0.03}
+    off = {**flat, "p": 1e-9, "bias_z": -6.0}
+    level = {of: {"90": [0.9, 0.01]} for of in ("pixels", "areas")}
+    row = {"countries": 100, "failed": 1, "converged": 0.99, "coverage": level}
+    ranks = {"pixel 0": flat, "area 0": flat, "total": flat, "slope 0": flat, "hyper mean": off}
+    ahead = {f"ahead {key}": test for key, test in ranks.items() if key != "hyper mean"}
+    series = {**row, "ranks": {**ranks, **ahead}, "coverage_ahead": level}
+    likelihoods = {"poisson": {**row, "ranks": ranks}}
+    (tmp_path / "sbc.json").write_text(json.dumps({"likelihoods": likelihoods}))
+    (tmp_path / "sbc_months.json").write_text(json.dumps({"series": series}))
+    found = sbc_page.rows_of(tmp_path)
+    assert set(found["ahead"]["ranks"]) == {"pixel 0", "area 0", "total", "slope 0"}
+    page = tmp_path / "page.md"
+    page.write_text(f"a\n{sbc_page.BEGIN}\nold\n{sbc_page.END}\nb\n")
+    sbc_page.write_page(page, tmp_path)
+    text = page.read_text()
+    assert f"| Poisson | 100 | 2 |{2 * ' 0.900 ± 0.010 |'}{4 * ' 0.4 |'} 1e-09 |" in text
+    assert text.count("| mean | 1e-09 | -6.0 |") == 2
+    assert "pixel 0" not in text
+    assert "old" not in text
+
+
+def test_likelihoods_that_are_not_asked_for_keep_their_countries(tmp_path, monkeypatch):
+    design = Design(n_side=6, n_area=4)
+    monkeypatch.setattr(sbc, "Design", lambda: design)
+    monkeypatch.setattr(sbc, "measure", lambda name, *_: {"tried": 1, "error": f"made up: {name}"})
+    monkeypatch.setattr(sbc, "draw_ranks", lambda *_: None)
+    for asked in ("poisson", "gamma"):
+        words = ["sbc", "--likelihood", asked, "--countries", "2", "--records", str(tmp_path)]
+        monkeypatch.setattr("sys.argv", [*words, "--results", str(tmp_path)])
+        sbc.main()
+    found = json.loads((tmp_path / "sbc.json").read_text())["likelihoods"]
+    assert {name: row["failed"] for name, row in found.items()} == {"poisson": 2, "gamma": 2}
