@@ -17,12 +17,14 @@ PYTEST ?= -m "not slow and not ci"
 JOBS   ?= 2
 RUN    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 N      ?= 200
+FORCE  ?=
+ONCE   := $(BIN)/python -m benchmarks.once $(if $(FORCE),--force)
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo serve test slow faults lint types imports reference site pictures bench bump evidence gpu clean
+.PHONY: help install dev demo serve test slow faults lint types imports reference site pictures bench bench-quick bump evidence gpu clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -83,45 +85,52 @@ bump: $(DEV)  ## renew constraints.txt in an environment of its own, if the test
 pictures: $(DEV)  ## make the runs and the pictures of the README again, in the folder pictures
 	$(BIN)/python -m benchmarks.pictures pictures
 
-bench: $(DEV)  ## run the benchmarks; JSON goes to benchmarks/results (an hour and more)
-	$(BIN)/python -m benchmarks.speed
-	$(BIN)/python -m benchmarks.performance
-	$(BIN)/python -m benchmarks.pairs
-	$(BIN)/python -m benchmarks.elevators
-	$(BIN)/python -m benchmarks.responses
-	$(BIN)/python -m benchmarks.madagascar
-	$(BIN)/python -m benchmarks.country
-	$(BIN)/python -m benchmarks.coordination
-	$(BIN)/python -m benchmarks.plan
-	$(BIN)/python -m benchmarks.affordable
-	$(BIN)/python -m benchmarks.distances
-	$(BIN)/python -m benchmarks.ingest
-	$(BIN)/python -m benchmarks.area_effect
-	$(BIN)/python -m benchmarks.mil_sets
-	$(BIN)/python -m benchmarks.mil_papers
-	$(BIN)/python -m benchmarks.blrt
-	$(BIN)/python -m benchmarks.vwsgp build
-	$(BIN)/python -m benchmarks.psi_vgpmil
-	$(BIN)/python -m benchmarks.gpmil
-	$(BIN)/python -m benchmarks.labels --country
-	$(BIN)/python -m benchmarks.year
-	$(BIN)/python -m benchmarks.designs
-	$(BIN)/python -m benchmarks.noise
-	$(BIN)/python -m benchmarks.fits_fuzz
-	$(BIN)/python -m benchmarks.levels
-	$(BIN)/python -m benchmarks.verdicts
-	$(BIN)/python -m benchmarks.alarms
-	$(BIN)/python -m benchmarks.months
-	$(BIN)/python -m benchmarks.area_changes
-	$(BIN)/python -m benchmarks.months_cost
-	$(BIN)/python -m benchmarks.censored
-	$(BIN)/python -m benchmarks.points
-	$(BIN)/python -m benchmarks.madagascar_points
-	$(BIN)/python -m benchmarks.zones
-	$(BIN)/python -m benchmarks.climate_cube
-	$(BIN)/python -m benchmarks.vietnam
-	$(BIN)/python -m benchmarks.mutate
+bench: $(DEV)  ## run the benchmarks that are not of this code yet, for hours; FORCE=1 runs all; JSON goes to benchmarks/results
+	$(ONCE) benchmarks.speed
+	$(ONCE) benchmarks.performance
+	$(ONCE) benchmarks.pairs
+	$(ONCE) benchmarks.elevators
+	$(ONCE) benchmarks.responses
+	$(ONCE) benchmarks.madagascar
+	$(ONCE) benchmarks.country
+	$(ONCE) benchmarks.coordination
+	$(ONCE) benchmarks.plan
+	$(ONCE) benchmarks.affordable
+	$(ONCE) benchmarks.distances
+	$(ONCE) benchmarks.ingest
+	$(ONCE) benchmarks.area_effect
+	$(ONCE) benchmarks.mil_sets
+	$(ONCE) benchmarks.mil_papers
+	$(ONCE) benchmarks.blrt
+	$(ONCE) benchmarks.vwsgp build
+	$(ONCE) benchmarks.psi_vgpmil
+	$(ONCE) benchmarks.gpmil
+	$(ONCE) benchmarks.labels --country
+	$(ONCE) benchmarks.year
+	$(ONCE) benchmarks.designs
+	$(ONCE) benchmarks.noise
+	$(ONCE) benchmarks.trust
+	$(ONCE) benchmarks.sbc --countries 100
+	$(ONCE) benchmarks.sbc_months
+	$(BIN)/python -m benchmarks.sbc_page
+	$(ONCE) benchmarks.fits_fuzz
+	$(ONCE) benchmarks.levels
+	$(ONCE) benchmarks.verdicts
+	$(ONCE) benchmarks.alarms
+	$(ONCE) benchmarks.months
+	$(ONCE) benchmarks.area_changes
+	$(ONCE) benchmarks.months_cost
+	$(ONCE) benchmarks.censored
+	$(ONCE) benchmarks.points
+	$(ONCE) benchmarks.madagascar_points
+	$(ONCE) benchmarks.zones
+	$(ONCE) benchmarks.climate_cube
+	$(ONCE) benchmarks.vietnam
+	$(ONCE) benchmarks.mutate
 	$(BIN)/python -m benchmarks.stale  # ends with an error where a page quotes what was not measured again
+
+bench-quick: $(DEV)  ## check in minutes that benchmarks still compare what they say; figures go to build/quick
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.quick
 
 evidence: $(DEV)  ## write docs/evidence.md from the figures of all benchmarks
 	$(BIN)/python -m benchmarks.evidence

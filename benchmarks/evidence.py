@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from benchmarks import peer_svgp
+from benchmarks import peer_svgp, sbc_page, trust
 from benchmarks.peers import CONTESTANTS, ahead
 from benchmarks.performance_page import TARGETS, TITLES, reached
 from benchmarks.report import RESULTS, parsed
@@ -180,6 +180,10 @@ def values() -> dict[str, Any]:
         "country": stages,
         "hundred": far,
         "gpu": figures("gpu"),
+        "trust": figures("trust"),
+        "trust_table": trust.table(figures("trust")["worlds"]),
+        "ranks": sbc_page.rows_of(),
+        "likelihoods": sbc_page.WORDS,
     }
 
 

@@ -27,7 +27,7 @@ STRONG, WEAK = 300.0, 30.0  # cases an area
 PEOPLE = 500.0  # a pixel, median
 MARGIN = 48  # pixels around the grid, so that smoothed noise does not know of its edge
 JITTER = 1e-9
-SMOOTHNESS = {"linear": 1.5, "rough": 1.0, "bent": 1.5}
+SMOOTHNESS = {"linear": 1.5, "rough": 1.0, "rougher": 0.5, "smoother": 2.5, "bent": 1.5}
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,10 @@ class Design:
 
     Attributes
     ----------
-    truth : {"linear", "rough", "bent"}
+    truth : {"linear", "rough", "rougher", "smoother", "bent"}
         ``linear``: three slopes plus a Matern-3/2 field. ``rough``: a field of smoothness 1
-        instead. ``bent``: a hyperbolic tangent, a square and an interaction instead of the slopes.
+        instead, ``rougher`` and ``smoother`` of 1/2 and 5/2. ``bent``: a hyperbolic tangent, a
+        square and an interaction instead of the slopes.
     n_area : int
     cases : float
         Expected cases of an area, on average.

@@ -7,8 +7,9 @@ parameter among draws of its posterior is uniform if the inference is right. Her
 pixels, 25 areas and 2 covariates, drawn as :mod:`benchmarks.prior_draws` says, and the model is
 :class:`models.VBAgg` with ``linear + matern32(space)``, its weak priors and its other defaults.
 Each country leaves a line in ``DIR/NAME.jsonl``. The same command goes on where it ended; lines of
-other settings or other code do not count. Writes ``benchmarks/results/sbc.json`` and
-``docs/figures/sbc.png``.
+other settings or other code do not count. Writes ``benchmarks/results/sbc.json``, with the lines of
+likelihoods that are not asked for, and ``docs/figures/sbc.png``; ``python -m benchmarks.sbc_page``
+writes the tables of ``docs/sbc.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from scipy.special import ndtri
 from benchmarks import prior_draws
 from benchmarks.prior_draws import Country, Design, KnownScale, draw_country
 from benchmarks.rank_tests import draw_ranks, histogram, rank_of, uniform_ranks, uniform_shares
-from benchmarks.records import hash_settings, run_missing
+from benchmarks.records import hash_settings, read_records, run_missing
 from benchmarks.report import RESULTS, parsed, write_results
 from models.core.errors import ModelError
 from models.gp.scaling import kernel_of
@@ -39,7 +40,10 @@ LIKELIHOODS: dict[str, dict[str, Any]] = {
     "poisson_area_effect": {"likelihood": "poisson", "area_effect": True},
     "negative_binomial": {"likelihood": "negative_binomial"},
     "binomial": {"likelihood": "binomial"},
+    "beta_binomial": {"likelihood": "beta_binomial"},
     "normal": {"likelihood": "normal"},
+    "gamma": {"likelihood": "gamma"},
+    "exponential": {"likelihood": "exponential"},
 }
 KERNEL = "linear + matern32(space)"
 N_DRAWS = 99  # ranks 0 to 99: ten bins of ten
@@ -192,7 +196,7 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
         return out
     out["converged"] = float(np.mean([r["converged"] for r in done]))
     out["seconds"] = round(float(np.mean([r["seconds"] for r in done])), 2)
-    out["ranks"] = {key: uniform_ranks(u) for key, u in _columns(done).items()}
+    out["ranks"] = {key: uniform_ranks(u) for key, u in columns(done).items()}
     out["least_p"] = min(test["p"] for test in out["ranks"].values())
     # Holm's first step: of so many tests, is the least p value too small?
     out["least_p_holm"] = min(1.0, out["least_p"] * len(out["ranks"]))
@@ -210,7 +214,8 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _columns(done: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+def columns(done: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Return the ranks of each quantity over countries."""
     keys = dict.fromkeys(key for record in done for key in record["ranks"])
     return {key: np.array([r["ranks"][key] for r in done if key in r["ranks"]]) for key in keys}
 
@@ -228,10 +233,15 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # of the workers
     design, found, ranks = Design(), {}, {}
-    for name in args.likelihood or LIKELIHOODS:
-        records = run(name, args.countries, args.workers, args.records, design)
+    for name in LIKELIHOODS:
+        path, records = args.records / f"{name}.jsonl", list[dict[str, Any]]()
+        if name in (args.likelihood or LIKELIHOODS):
+            records = run(name, args.countries, args.workers, args.records, design)
+        records = records or list(read_records(path, settings_of(name, design)).values())
+        if not records:
+            continue
         found[name] = summarise(records)
-        ranks[name] = _columns([record for record in records if "ranks" in record])
+        ranks[name] = columns([record for record in records if "ranks" in record])
         print(name, {k: v for k, v in found[name].items() if k not in ("ranks",)})
     write_results(args.results / "sbc.json", {"design": asdict(design), "likelihoods": found})
     draw_ranks(ranks, args.figure)

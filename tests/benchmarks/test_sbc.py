@@ -204,7 +204,7 @@ def test_summary_and_picture(tmp_path):
     assert (found["countries"], found["failed"]) == (4, 1)
     by_hand = np.mean([r["cover"]["90"][1] for r in records[:3]])
     assert found["coverage"]["people"]["90"][0] == pytest.approx(by_hand, abs=1e-4)
-    draw_ranks({"poisson": sbc._columns(records[:3])}, tmp_path / "sbc.png")
+    draw_ranks({"poisson": sbc.columns(records[:3])}, tmp_path / "sbc.png")
     assert (tmp_path / "sbc.png").stat().st_size > 5000
     json.dumps(found, allow_nan=True)
 
