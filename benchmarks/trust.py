@@ -7,9 +7,10 @@ A country has 30 x 30 pixels of 1 km, 40 areas with a mean of 100 cases, noise o
 between areas, and a rate that is linear in covariates plus a Matern-3/2 field
 (:mod:`benchmarks.grids`). Each world differs from that in one thing: the number or the size of the
 areas, the cases, the noise, or what the model takes for granted and is not so. The model is that
-of ``disagg run``. Scores are of 90 % intervals of pixels, of the areas' expected counts with their
-own noise, and of five provinces, sums of areas. ``crude`` is the map in which each pixel has the
-rate of its area. Countries of a seed have the same surfaces in all worlds.
+of ``disagg run``. Scores are of 90 % intervals of pixels, of the areas' expected counts without
+the noise of each area, which tables do not hold either, and of five provinces, sums of areas.
+``crude`` is the map in which each pixel has the rate of its area. Countries of a seed have the
+same surfaces in all worlds.
 
 A country's figures are a line in ``DIR``, so that the same command goes on where it ended; it
 writes ``benchmarks/results/trust.json``. ``--table`` computes nothing: it writes the table of
@@ -30,7 +31,7 @@ from scipy.ndimage import shift
 
 from benchmarks.designs import default_model
 from benchmarks.grid_scores import N_DRAWS, area_scores, convergence, pixel_scores
-from benchmarks.grids import Design, Grid, area_factors, simulate, voronoi
+from benchmarks.grids import Design, Grid, simulate, voronoi
 from benchmarks.records import hash_settings, run_missing
 from benchmarks.report import RESULTS, parsed, read_results, write_results
 from models.backend.blas import one_blas_thread
@@ -109,7 +110,7 @@ def squared(grid: Grid, rng: np.random.Generator) -> Grid:
     expected = np.add.reduceat(grid.people * rate, areas)
     factor = np.exp(BASE.area_sd * rng.standard_normal(areas.size) - 0.5 * BASE.area_sd**2)
     cases = rng.poisson(expected * factor).astype(np.float64)
-    return replace(grid, rate=rate, expected=expected * factor, cases=cases)
+    return replace(grid, rate=rate, expected=expected, cases=cases)
 
 
 def _of(**changed: Any) -> Design:
@@ -138,12 +139,8 @@ WORLDS: dict[str, World] = {
 
 
 def draw(name: str, number: int) -> Grid:
-    """Return what the user has of a country; ``expected`` has the noise of its areas."""
-    design = WORLDS[name].design
-    grid = simulate(design, number)
-    if name != "square":  # which draws its own counts
-        factor = area_factors(design, np.random.default_rng([3, number, design.n_area]))
-        grid = replace(grid, expected=grid.expected * factor)
+    """Return what the user has of a country; ``expected`` is of the surface alone."""
+    grid = simulate(WORLDS[name].design, number)
     return WORLDS[name].seen(grid, np.random.default_rng([34, number]))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import trust
-from benchmarks.grids import Design, area_factors, simulate
+from benchmarks.grids import Design, simulate
 from benchmarks.trust import BASE, END, WORLDS, draw, summarise, table, verdict, write_page
 
 SMALL = Design("linear", 12, cases=40.0, area_sd=0.2, n_side=12)
@@ -19,15 +19,13 @@ def small(name, monkeypatch):
     return simulate(SMALL, 0), draw(name, 0)
 
 
-def test_base_has_the_noise_of_its_areas_in_what_is_expected(monkeypatch):
-    truth, seen = small("base", monkeypatch)
-    factor = area_factors(SMALL, np.random.default_rng([3, 0, 12]))
-    np.testing.assert_allclose(seen.expected, truth.expected * factor)
-    np.testing.assert_array_equal(seen.cases, truth.cases)
-    # They are the factors that the counts were drawn with.
-    counting = np.random.default_rng([3, 0, 12])
-    area_factors(SMALL, counting)
-    np.testing.assert_array_equal(counting.poisson(seen.expected), truth.cases)
+def test_what_is_expected_is_of_the_surface_alone(monkeypatch):
+    """Tables hold no noise of single areas: the truth that they are scored against has none."""
+    for name in ("base", "square"):
+        truth, seen = small(name, monkeypatch)
+        of_surface = np.add.reduceat(seen.people * seen.rate, seen.offsets[:-1])
+        np.testing.assert_allclose(seen.expected, of_surface)
+    np.testing.assert_array_equal(truth.people, seen.people)
 
 
 def test_the_strongest_covariate_is_missing_and_nothing_else(monkeypatch):
