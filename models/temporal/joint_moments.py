@@ -12,21 +12,55 @@ hold still is one. What is left is a product of ``n_S x n_R`` a pixel, not of al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from models.backend.arrays import row_dot
+from models.core.protocol import Arrays, State
 from models.gp.kernel_terms import TermKernel
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.prediction import Prediction
+from models.temporal.basis import Basis
 from models.temporal.near import near
-from models.temporal.sites import Arrow
+from models.temporal.sites import Arrow, Split
+from models.temporal.temporal_model import TemporalModel
 from models.temporal.term_runs import MOVING, SUMMED, LastPixels, runs_of
 
-if TYPE_CHECKING:
-    from models.temporal.posterior import Path, PathPosterior
+
+class Path(Protocol):
+    """The posterior of all periods under one set of hyperparameters, as much as is asked of it."""
+
+    @property
+    def model(self) -> TemporalModel:
+        """The model that its numbers belong to."""
+
+    @property
+    def arrays(self) -> Arrays:
+        """Constants and parameters of a state."""
+
+    @property
+    def state(self) -> State:
+        """The arrays as a state."""
+
+    @property
+    def basis(self) -> Basis:
+        """Of the whitened inducing values."""
+
+    @property
+    def split(self) -> Split:
+        """Which of the values are of one area each."""
+
+    @property
+    def term_times(self) -> list[int]:
+        """Number of the time of each term."""
+
+    def moments_of_values(self, times: Sequence[float]) -> list[tuple[np.ndarray, Arrow]]:
+        """Return mean and covariance of the whitened values at some times."""
+
+    def moving_columns(self, columns: Sequence[int] | None) -> frozenset[int]:
+        """Return the columns of the inputs that differ by period."""
 
 
 class AtTime(NamedTuple):
@@ -156,7 +190,9 @@ class JointMoments:
 
     Parameters
     ----------
-    posterior : PathPosterior
+    parts : sequence of Path
+    weight : (n_part,) float64
+        Their probabilities.
     times : sequence of float
     moving : sequence of int, optional
         Columns of the covariates that differ by period; all if not given.
@@ -164,15 +200,14 @@ class JointMoments:
 
     def __init__(
         self,
-        posterior: PathPosterior,
+        parts: Sequence[Path],
+        weight: np.ndarray,
         times: Sequence[float],
         moving: Sequence[int] | None = None,
     ) -> None:
-        self._parts = [
-            PathMoments(part, times, part.moving_columns(moving)) for part in posterior.parts
-        ]
-        self._weight = posterior.weight
-        self._link = posterior.mode.model.link_name
+        self._parts = [PathMoments(part, times, part.moving_columns(moving)) for part in parts]
+        self._weight = weight
+        self._link = parts[0].model.link_name
 
     def at(self, number: int, x: np.ndarray, coords: np.ndarray | None) -> MixturePrediction:
         """Return the distribution of each pixel's rate at the time of that number."""

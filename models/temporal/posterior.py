@@ -333,7 +333,8 @@ class PathPosterior:
         self, times: Sequence[float], moving: Sequence[int] | None = None
     ) -> JointMoments:
         """Return who tells the distribution of pixels at several times; see :meth:`draws`."""
-        return JointMoments(self, [_checked(time) for time in times], moving)
+        wanted = [_checked(time) for time in times]
+        return JointMoments(self.parts, self.weight, wanted, moving)
 
     def coefficients(self) -> list[Coefficient]:
         """Return the slopes of the kernel's linear part in the last period; maybe none."""
