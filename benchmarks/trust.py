@@ -199,18 +199,16 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def verdict(mean: Mapping[str, float]) -> str:
-    """Say what of a map not to trust, by its figures."""
-    said = []
-    if mean["pixels"] < NARROW:
-        said.append("intervals of pixels")
-    if mean["areas"] < NARROW:
-        said.append("intervals of areas")
-    if mean["provinces"] < NARROW:
-        said.append("intervals of provinces")
-    if mean["correlation"] < NO_ORDER:
+def verdict(mean: Mapping[str, float], error: Mapping[str, float | None]) -> str:
+    """Say what of a map not to trust: what is beyond its limit by two standard errors."""
+
+    def below(of: str, limit: float) -> bool:
+        return mean[of] + 2.0 * (error[of] or 0.0) < limit
+
+    said = [f"intervals of {of}" for of in ("pixels", "areas", "provinces") if below(of, NARROW)]
+    if below("correlation", NO_ORDER):
         said.append("which of two pixels is worse")
-    if mean["correlation"] < mean["crude_correlation"] + NO_GAIN:
+    if below("correlation", mean["crude_correlation"] + NO_GAIN):
         said.append("differences inside areas")
     return ", ".join(said) or "nothing more than elsewhere"
 
@@ -230,7 +228,7 @@ def table(found: Mapping[str, Any]) -> str:
             *(f"{mean[of]:.2f}" for of in ("areas", "provinces")),
             f"{mean['correlation']:.2f}",
             f"{mean['crude_correlation']:.2f}",
-            verdict(mean),
+            verdict(mean, error),
         ]
         lines.append(f"| {world.what} | {world.words} | {' | '.join(cells)} |")
     return "\n".join(lines)
