@@ -49,8 +49,8 @@ PARTS = {
         "integration": ("models.aggregate.refinement:Members.step",),
     },
     "predict": {
-        "areas with draws": ("pipeline.prediction.one_map:_Tables.__init__",),
-        "prediction with draws": ("pipeline.prediction.one_map:_Maps.make",),
+        "areas with draws": ("pipeline.prediction.one_map:_all_tables",),
+        "prediction with draws": ("pipeline.prediction.one_map:_run",),
         "levels": ("pipeline.prediction.one_map:_Maps.write_levels",),
     },
 }

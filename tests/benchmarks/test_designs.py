@@ -159,7 +159,7 @@ def test_a_seed_gives_the_same_grid_and_designs_share_the_surface():
 
 
 def test_designs_that_cannot_be_say_so():
-    with pytest.raises(ValueError, match="use one of linear, rough, bent"):
+    with pytest.raises(ValueError, match="use one of linear, rough, rougher, smoother, bent"):
         Design("straight", 20)
     with pytest.raises(ValueError, match="give fewer areas"):
         Design("linear", 400, n_side=18)
