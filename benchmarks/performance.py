@@ -15,6 +15,7 @@ and of ``speed.json``; the command ends with an error where a part is below a th
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -125,9 +126,11 @@ def timed(parts: dict[str, tuple[str, ...]], tally: Tally, rows: dict[str, Any])
         for name, places in parts.items():
             for place in places:
                 module, _, attribute = place.partition(":")
-                owner, method = attribute.split(".")
-                cls = getattr(__import__(module, fromlist=[owner]), owner)
-                stack.enter_context(patch.object(cls, method, of(name, getattr(cls, method))))
+                *owner, work = attribute.split(".")
+                holder: Any = importlib.import_module(module)
+                for each in owner:
+                    holder = getattr(holder, each)
+                stack.enter_context(patch.object(holder, work, of(name, getattr(holder, work))))
         yield
 
 
