@@ -88,3 +88,13 @@ def covariance_root(cov: np.ndarray, jitter: float = 0.0) -> np.ndarray:
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(0.5 * (cov + cov.T))
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def mode_probability(params: Arrays, m: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return eq. (15): the probability of each bag at the means ``m`` (n_pix,) of its pixels."""
+    heat = float(params["inverse_temperature"][0])
+    at = np.empty(offsets.shape[0] - 1)
+    for a, (first, stop) in enumerate(pairwise(offsets.tolist())):
+        here = m[first:stop]
+        at[a] = witness_share(here, heat) @ here if heat > 0 else logsumexp(here)
+    return np.asarray(expit(at))

@@ -15,7 +15,7 @@ from models.gp.kernel_model import KernelModel
 from models.likelihoods.probability import Probability, ProbabilityDraws
 from models.mil.data.classifier import Classifier
 from models.mil.data.inner_folds import Settings
-from models.mil.gpmil.bag_posterior import predict_bags
+from models.mil.gpmil.bag_posterior import mode_probability, predict_bags
 
 
 class LatentGP(KernelModel, Classifier):
@@ -57,6 +57,14 @@ class LatentGP(KernelModel, Classifier):
         return predict_bags(
             self._kernel(params), params, bags, n_draws or self.n_draws, rng, self.seed
         )
+
+    def predict_bag_modes(self, bags: BagBlock) -> np.ndarray:
+        """Return the probability of each bag at the mode of its latent values: (n_bag,), eq. (15).
+
+        The paper calls a bag positive where it is above 1/2.
+        """
+        params = self.fitted_params()
+        return mode_probability(params, self._latent(params, bags.x, bags.coords).m, bags.offsets)
 
     @override
     def named_hyperparameters(self) -> dict[str, float]:

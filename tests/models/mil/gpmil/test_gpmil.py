@@ -281,6 +281,18 @@ def test_the_bag_law_of_the_witness_by_draws(bags):
         assert law.sd[a] == pytest.approx(p.std(), abs=0.01)
 
 
+def test_the_modes_of_bags_by_hand(bags):
+    for make in (MODELS["exact-softmax"], MODELS["sparse-softmax"]):
+        model = make().fit(bags)
+        m = model.predict_pixels(bags.x).m
+        odds = np.add.reduceat(np.exp(m), bags.offsets[:-1])
+        np.testing.assert_allclose(model.predict_bag_modes(bags), odds / (1 + odds), rtol=1e-10)
+    model = MODELS["exact-witness"](coldest=1e4).fit(bags)
+    m = model.predict_pixels(bags.x).m
+    largest = expit(np.maximum.reduceat(m, bags.offsets[:-1]))
+    np.testing.assert_allclose(model.predict_bag_modes(bags), largest, atol=1e-3)
+
+
 # -- the sparse bound ------------------------------------------------------------------------------
 
 
