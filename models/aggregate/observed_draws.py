@@ -28,6 +28,7 @@ from models.core.protocol import Arrays
 from models.core.thinning import thinned_block
 from models.gp.bag_variance import bag_variance
 from models.gp.drawn_share import DrawnShare
+from models.gp.draws import add_by_bag
 from models.gp.kernel_model import exactly
 from models.likelihoods.area_effect import mixture_mode
 from models.likelihoods.likelihood import TINY
@@ -212,9 +213,8 @@ class WholeSums:
         """Add pixels, by their kernel times ``alpha`` and ``away``: (n, 1 + n_draws)."""
         about, bag = about.astype(np.float64, copy=False), self._bag[rows]
         b = self._p[rows] * np.exp(about[:, 0] + self._mean)
-        first = np.flatnonzero(np.diff(bag, prepend=-1))
-        self._level[bag[first]] += np.add.reduceat(b, first)
-        self._line[bag[first]] += np.add.reduceat(b[:, None] * about[:, 1:], first)
+        add_by_bag(self._level, bag, b)
+        add_by_bag(self._line, bag, b[:, None] * about[:, 1:])
 
     @property
     def result(self) -> Whole:

@@ -96,9 +96,14 @@ class FunctionDraws:
             rows = slice(start, start + ROWS)
             value = find_link(self.surface.link).value(self.latent(z[rows]))
             value *= weight[rows, None].astype(value.dtype)
-            first = np.flatnonzero(np.diff(bag[rows], prepend=-1))
-            total[bag[rows][first]] += np.add.reduceat(value, first, axis=0, dtype=np.float64)
+            add_by_bag(total, bag[rows], value)
         return self.surface.scale * total.T
+
+
+def add_by_bag(total: np.ndarray, bag: np.ndarray, value: np.ndarray) -> None:
+    """Add what pixels (n, ...) have to the bags (n_bag, ...) that they follow one another in."""
+    first = np.flatnonzero(np.diff(bag, prepend=-1))
+    total[bag[first]] += np.add.reduceat(value, first, axis=0, dtype=np.float64)
 
 
 def feature_share(share: float) -> int:

@@ -16,7 +16,7 @@ from models.aggregate.observed_draws import Whole, WholeSums
 from models.aggregate.rate_draws import PooledDraws, SurfaceDraws
 from models.core.block import BagBlock
 from models.core.protocol import override
-from models.gp.draws import ROWS
+from models.gp.draws import ROWS, add_by_bag
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.links import find_link
 from models.likelihoods.observation import bag_weights
@@ -121,8 +121,7 @@ class _Total:
             self._whole.add(rows, about)
         value = find_link(surface.link).value(f)
         value *= self._p[rows, None]
-        first = np.flatnonzero(np.diff(bag, prepend=-1))
-        self._sum[bag[first]] += np.add.reduceat(value, first, axis=0)
+        add_by_bag(self._sum, bag, value)
 
     @property
     def result(self) -> tuple[np.ndarray, Whole | None]:
