@@ -195,6 +195,41 @@ def compare(
     return found
 
 
+def compare_areas(
+    model: VBAgg, rates: np.ndarray, bags: Bags, truth: np.ndarray, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Compare joint draws of the areas' aggregates with those of the exact posterior.
+
+    Returns
+    -------
+    dict
+        ``mean_off``, ``sd_ratio`` of log aggregates as :func:`compare`, and shares of areas whose
+        true aggregate is in 90 % intervals. ``free``: the same without the condition on the areas'
+        own counts.
+    """
+    functions = model.sample_functions(N_SCORE, rng)
+    thinned = rates[np.linspace(0, rates.shape[0] - 1, 4 * N_SCORE).astype(int)]
+    starts = bags.offsets[:-1]
+    exact = np.add.reduceat(thinned * bags.weight, starts, axis=1)
+    true = np.add.reduceat(truth * bags.weight, starts)
+
+    def held(draws: np.ndarray) -> float:
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        return float(((low <= true) & (true <= high)).mean())
+
+    sd = np.log(exact).std(axis=0)
+    found: dict[str, Any] = {"exact": {"coverage": held(exact), "sd": float(sd.mean())}}
+    for name, observed in (("model", True), ("free", False)):
+        draws = model.predict_bags(bags, draws=functions, observed=observed).draws
+        off = (np.log(draws).mean(axis=0) - np.log(exact).mean(axis=0)) / sd
+        found[name] = {
+            "coverage": held(draws),
+            "mean_off": float(np.sqrt((off**2).mean())),
+            "sd_ratio": float((np.log(draws).std(axis=0) / sd).mean()),
+        }
+    return found
+
+
 def hyperparameters(model: VBAgg, names: tuple[str, ...], draws: np.ndarray) -> dict[str, Any]:
     """Return mean and deviation of each logarithm: exact, and the model's members' or optimum."""
     state = model.state_
@@ -233,20 +268,21 @@ def measure(name: str, n_draws: int, n_chain: int, number: int) -> dict[str, Any
             and min(mixed["size_pixels"], mixed["size_hyper"]) > SIZE
         ),
         "pixels": compare(model, rates, bags, truth, rng),
+        "areas": compare_areas(model, rates, bags, truth, rng),
         "hyperparameters": hyperparameters(model, posterior.names, hyper),
         "seconds": {"model": round(fitted - start, 1), "chains": round(ended - fitted, 1)},
     }
 
 
-def averaged(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Average the figures of pixels over countries, leaf by leaf."""
+def averaged(records: list[dict[str, Any]], of: str = "pixels") -> dict[str, Any]:
+    """Average the figures of pixels, or of areas, over countries, leaf by leaf."""
 
     def mean(values: list[Any]) -> Any:
         if isinstance(values[0], dict):
             return {key: mean([value[key] for value in values]) for key in values[0]}
         return np.round(np.mean(values, axis=0), 4).tolist()
 
-    averages: dict[str, Any] = mean([record["pixels"] for record in records])
+    averages: dict[str, Any] = mean([record[of] for record in records])
     return averages
 
 
@@ -274,8 +310,14 @@ def main() -> None:
             settings,
             args.workers,
         )
-        found[name] = {"pixels": averaged(records), "countries": records}
-        print(name, found[name]["pixels"], [record["mixed"] for record in records])
+        found[name] = {of: averaged(records, of) for of in ("pixels", "areas")}
+        found[name]["countries"] = records
+        print(
+            name,
+            found[name]["pixels"],
+            found[name]["areas"],
+            [record["mixed"] for record in records],
+        )
     write_results(args.results / "gold.json", found)
 
 

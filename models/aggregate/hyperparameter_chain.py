@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from models.aggregate.area_evidence import Evidence
+from models.aggregate.matched_draws import matched_draws
 from models.core.protocol import Arrays, State
 from models.gp.kernel_terms import split_terms
 from models.gp.kernels import Kernel
@@ -133,9 +134,8 @@ class Chain:
     noise: np.ndarray
 
     def representatives(self, n: int) -> np.ndarray:
-        """Return the places of ``n`` draws, one from each stratum of the share of noise."""
-        order = np.argsort(self.noise, kind="stable")
-        return np.asarray(order[((np.arange(n) + 0.5) / n * order.size).astype(np.int64)])
+        """Return the places of ``n`` draws with the moments of all, by strata of the noise."""
+        return matched_draws(self.phi, self.noise, n)
 
 
 def explanations(chain: Chain, places: Places | None, side: float) -> np.ndarray:

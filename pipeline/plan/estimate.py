@@ -27,6 +27,7 @@ from pipeline.plan.passes import SERIES, FitPasses, fit_passes
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import Passage, Sizes, measure_inputs, passage
 from pipeline.prediction.period_table import BATCHES
+from pipeline.prediction.series import TOGETHER
 from pipeline.training.warm import lighten
 
 # Seconds of one core, measured on the simulated countries (docs/plan.md). An alignment's is for a
@@ -160,7 +161,8 @@ def plan_run(config: Config, workers: int | None = None) -> RunPlan:
     """
     sizes = measure_inputs(config)
     config = settled(config, sizes)
-    measured = probe(config, mean_pixels(config, sizes), sizes.n_areas)
+    whole = sizes.n_pixels / max(sizes.n_areas, 1)
+    measured = probe(config, mean_pixels(config, sizes), sizes.n_areas, whole)
     return foresee(config, sizes, measured, workers)
 
 
@@ -251,6 +253,10 @@ def _ingest(sizes: Sizes, n: int) -> float:
     aligned = sum(ALIGN_S[way] * count for way, count in sizes.ways.items())
     shared = sizes.n_tile_pixels * (aligned + CUBE_S * sizes.n_layers)
     shared += sizes.n_pixels * GATHER_S * (sizes.n_layers + 3)
+    # What moves is read again for every further period.
+    again = (sizes.periods.fitted - 1) * sizes.periods.moving
+    each = aligned / max(sum(sizes.ways.values()), 1)
+    shared += again * (sizes.n_tile_pixels * (each + CUBE_S) + sizes.n_pixels * GATHER_S)
     return alone + shared / _speed(n)
 
 
@@ -304,21 +310,31 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     mapped = min(sizes.n_pixels, sizes.n_tile_pixels)
     held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
     alone = START_S + 1.0 + (held + 2 * sizes.bytes["maps"]) / HASH_BYTES_S
-    periods, draw = sizes.periods, measured.draw or 0.0
+    periods = sizes.periods
     n_map = periods.mapped + periods.windows
     alone += n_map * sizes.n_maps * MAP_S * sizes.n_tile_pixels + (n_map - 1) * MAP_FILES_S
     alone += periods.drawn * BATCHES * PART_S
     alone += (periods.drawn + periods.mapped + periods.in_windows) * measured.path
     whole = passage(config, sizes, "all")
-    each = mapped * (measured.predict or 0.0) + sizes.n_tile_pixels * CUBE_S * sizes.n_covariates
-    each += sizes.n_pixels * draw + _reading(whole, 1)
+    read = sizes.n_tile_pixels * CUBE_S * sizes.n_covariates
     # The tables of levels, and reconciled maps, each draw all pixels once more.
-    passes = 1 + (config.output.reconcile is not None)
-    if config.response_kind.drawn:
-        each += passes * mapped * draw
-    shared = periods.mapped * each + periods.drawn * (sizes.n_pixels * draw + _reading(whole, 1))
-    shared += periods.in_windows * mapped * ((measured.predict or 0.0) + draw)
+    passes = 1 + (config.output.reconcile is not None) if config.response_kind.drawn else 0
+    shared = 0.0
+    for n_period in _groups(periods.mapped):
+        draws, maps = measured.drawn(n_period), measured.predicted(n_period)
+        shared += n_period * (read + _reading(whole, 1))
+        shared += mapped * (maps + passes * draws) + sizes.n_pixels * draws
+    if periods.drawn:
+        shared += sizes.n_pixels * measured.drawn(periods.drawn)
+        shared += periods.drawn * _reading(whole, 1)
+    shared += mapped * measured.drawn(periods.in_windows)
     return alone + shared / _speed(n)
+
+
+def _groups(n_map: int) -> list[int]:
+    """Return how many periods share each pass over the tiles."""
+    full, rest = divmod(n_map, TOGETHER)
+    return [TOGETHER] * full + [rest] * (rest > 0)
 
 
 def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: int) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from models.training.loop import Training, start_training
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.plan.passes import chained, climbs
+from pipeline.products.areas import draw_block
 from pipeline.products.products import layers
 
 N_SIDE = 1024  # of the matrices whose product is timed
@@ -55,6 +56,8 @@ class Probe:
         All maps of a pixel, mixed over the draws of the hyperparameters.
     draw : float or None
         A pixel's part of the joint draws of areas.
+    predict_more, draw_more : float or None
+        The same of a further period that is evaluated with the first one.
     hessian : float
         The curvature of a climb, with the data held.
     n_inducing : int
@@ -80,19 +83,40 @@ class Probe:
     kept: float = 0.0
     evidence: float = 0.0
     path: float = 0.0
+    predict_more: float | None = None
+    draw_more: float | None = None
+
+    def predicted(self, n_period: int) -> float:
+        """Return the seconds of the maps of a pixel in periods that share a pass."""
+        return _together(self.predict, self.predict_more, n_period)
+
+    def drawn(self, n_period: int) -> float:
+        """Return the seconds of a pixel's part of the draws of areas in such periods."""
+        return _together(self.draw, self.draw_more, n_period)
 
 
-def probe(config: Config, mean_pixels: float, n_areas: int = 0) -> Probe:
+def _together(one: float | None, more: float | None, n_period: int) -> float:
+    if one is None or not n_period:
+        return 0.0
+    return one + (n_period - 1) * (one if more is None else more)
+
+
+def probe(
+    config: Config, mean_pixels: float, n_areas: int = 0, area_pixels: float | None = None
+) -> Probe:
     """Time the configured model on made-up pixels.
 
     Parameters
     ----------
     config : Config
     mean_pixels : float
-        Pixels of an area, on average.
+        Pixels of an area that the fit reads, on average.
     n_areas : int
         Areas that inducing variables follow the number of.
+    area_pixels : float, optional
+        All pixels of an area, on average, that draws visit; those of the fit by default.
     """
+    every = mean_pixels if area_pixels is None else area_pixels
     model: Any = new_model(config)
     with one_blas_thread():
         flops = _product_rate(np.dtype(resolved(config, "precision")))
@@ -100,20 +124,19 @@ def probe(config: Config, mean_pixels: float, n_areas: int = 0) -> Probe:
             return Probe(flops, None, None, None, None)
         try:
             if config.series is not None:
-                return _probe_series(config, model, flops, mean_pixels, n_areas)
-            return _probe_model(config, model, flops, mean_pixels, n_areas)
+                return _probe_series(config, model, flops, mean_pixels, n_areas, every)
+            return _probe_model(config, model, flops, mean_pixels, n_areas, every)
         except ModelError:  # of data that it cannot learn from; no reason to refuse a plan
             return Probe(flops, None, None, None, None)
 
 
 def _probe_model(
-    config: Config, model: Any, flops: float, mean_pixels: float, n_areas: int
+    config: Config, model: Any, flops: float, mean_pixels: float, n_areas: int, area_pixels: float
 ) -> Probe:
     m: int = resolved(config, "inducing")
     n_pix = int(max(256, min(BLOCK_PIXELS, MAX_FLOPS / (4 * m**2))))
     n_bag = max(1, round(n_pix / mean_pixels))
     bags = _synthetic_bags(config, n_pix, n_bag, m)
-    places = np.asarray(bags.coords)
     source = BagsSource(bags, 0, block_pixels=10 * n_pix, block_bags=n_bag + 2)
 
     class Prepared:
@@ -158,13 +181,14 @@ def _probe_model(
     functions = None
     if config.response_kind.drawn and hasattr(model, "sample_functions"):
         functions = model.sample_functions(config.output.draws, np.random.default_rng(0))
-    predict, draw = _products(config, model, block, places, functions)
+    whole = _synthetic_bags(config, n_pix, max(1, round(n_pix / area_pixels)), 0)
+    predict, draw = _products(config, model, whole, np.asarray(whole.coords), functions)
     n_inducing = int(state.params["v_mean"].size) if "v_mean" in state.params else m
     return Probe(flops, timed, update, predict, draw, hessian, n_inducing)
 
 
 def _probe_series(
-    config: Config, model: Any, flops: float, mean_pixels: float, n_all: int
+    config: Config, model: Any, flops: float, mean_pixels: float, n_all: int, area_pixels: float
 ) -> Probe:
     """Time a model of several periods on some of them, with some areas.
 
@@ -177,7 +201,7 @@ def _probe_series(
     n_here = n_period if few else min(n_period, PERIODS)
     each = max(2, min(round(mean_pixels), BLOCK_PIXELS // n_areas))
     given = [
-        _synthetic_bags(config, each * n_areas, n_areas - 1, 0, seed) for seed in range(n_here)
+        _synthetic_bags(config, each * n_areas, n_areas - 1, 0, period) for period in range(n_here)
     ]
     times = config.series.times[:n_here]
     source = PeriodSource([Period(t, bags) for t, bags in zip(times, given, strict=True)], n_areas)
@@ -218,16 +242,26 @@ def _probe_series(
     model.state_ = _with_members(model, state, profile())
     model.params_ = model.prediction_params(model.state_)
     model.history_, model.converged_ = [], True
-    functions, path = None, 0.0
+    functions, path, moving = None, 0.0, _moving(config)
     if config.response_kind.drawn:
         started = time.thread_time()
         rng = np.random.default_rng(0)
-        functions = model.sample_functions(config.output.draws, rng, list(times))
+        functions = model.sample_functions(config.output.draws, rng, list(times), moving)
         path = (time.thread_time() - started) / n_here
-    last = model.at(times[-1], functions)
-    block = model.with_area(params[0], blocks[0]) if last.numbers_areas else blocks[0]
-    drawn = None if functions is None else functions.at(times[-1])
-    predict, draw = _products(config, last, block, np.asarray(block.coords), drawn)
+    models = [model.at(time, functions) for time in times[:PERIODS]]
+    n_bag = int(np.clip(BLOCK_PIXELS / area_pixels, 1, n_areas - 1))
+    n_pix = max(1, min(round((n_bag + 1) * area_pixels), BLOCK_PIXELS))
+    whole = [
+        BagBlock.join([_synthetic_bags(config, n_pix, n_bag, 0, t)]) for t in range(len(models))
+    ]
+    own_blocks = [
+        model.with_area(params[t], whole[t]) if at.numbers_areas else whole[t]
+        for t, at in enumerate(models)
+    ]
+    (predict, draw), (together, drawn_together) = (
+        _over_times(config, model, models[:n], own_blocks[:n], times[:n], functions, moving)
+        for n in (1, len(models))
+    )
     split, groups = basis.split, model.groups(state)
     n_own = n_all if split.n_own else 0
     here, there = (
@@ -254,7 +288,58 @@ def _probe_series(
         there.kept,
         evidence,
         path * wider,
+        _further(predict, together, len(models)),
+        _further(draw, drawn_together, len(models)),
     )
+
+
+def _further(one: float | None, together: float | None, n: int) -> float | None:
+    """Return what a further one takes, where one and ``n`` are known."""
+    if one is None or together is None or n == 1:
+        return one
+    return min(max(together - one, 0.0) / (n - 1), one)
+
+
+def _over_times(
+    config: Config,
+    model: Any,
+    models: list[Any],
+    blocks: list[BagBlock],
+    times: Sequence[float],
+    functions: Any,
+    moving: list[int],
+) -> tuple[float | None, float | None]:
+    """Return what :func:`_products` does, of a pixel in several periods that share a pass."""
+    n_pix, n = blocks[0].n_pix, max(1, blocks[0].n_pix // 2)
+    wanted, predict, draw = layers(config), None, None
+    joint = model.posterior_.joint_moments(list(times), moving)
+    people = np.ones(n)
+
+    def maps() -> None:
+        for number, (at, block) in enumerate(zip(models, blocks, strict=True)):
+            x, coords = block.x[:n], np.asarray(block.coords)[:n]
+            prediction = joint.at(number, x, coords)
+            for layer in wanted:
+                layer.values(prediction, people, (at, x, coords))
+
+    if "pixels" in models[0].predicts:
+        predict = _fastest(maps) / n
+    if functions is not None:
+        among = functions.among(list(times))
+
+        def draws() -> None:
+            every = zip(models, blocks, among.counted(blocks), strict=True)
+            for at, block, drawn in every:
+                draw_block(at, block, drawn, (0, 0), observed=True)
+
+        draw = _fastest(draws, repeats=2) / n_pix
+    return predict, draw
+
+
+def _moving(config: Config) -> list[int]:
+    """Return the columns of the covariates that differ by period."""
+    names = config.moving()
+    return [column for column, name in enumerate(config.covariates) if name in names]
 
 
 def _products(
@@ -311,15 +396,22 @@ def _with_members(model: Any, state: State, profile: Any = None) -> State:
     return replace(state, members={**members, "weight": np.full(n, 1 / n)})
 
 
-def _synthetic_bags(config: Config, n_pix: int, n_bag: int, n_landmark: int, seed: int = 0) -> Bags:
-    """Pixels like those of a run: as many covariates, scaled alike, some cases in each area."""
-    rng = np.random.default_rng(seed)
+def _synthetic_bags(
+    config: Config, n_pix: int, n_bag: int, n_landmark: int, period: int = 0
+) -> Bags:
+    """Pixels like those of a run: as many covariates, scaled alike, some cases in each area.
+
+    Of another period what moves is another: counts, and those covariates that differ by period.
+    """
+    rng, own = np.random.default_rng(0), np.random.default_rng([period, 1])
     n_pix = max(n_pix, n_landmark + n_bag)
     cuts = np.linspace(0, n_pix, n_bag + 2).astype(np.int64)
-    counts = rng.poisson(20.0, n_bag + 1).astype(np.float64)
-    y, trials = config.response_kind.synthetic(counts)
+    y, trials = config.response_kind.synthetic(own.poisson(20.0, n_bag + 1).astype(np.float64))
+    x = rng.standard_normal((n_pix, len(config.covariates)))
+    moving = _moving(config)
+    x[:, moving] = own.standard_normal((n_pix, len(moving)))
     return Bags(
-        rng.standard_normal((n_pix, len(config.covariates))).astype(np.float32),
+        x.astype(np.float32),
         cuts,
         y,
         weight=rng.uniform(1, 20, n_pix),
