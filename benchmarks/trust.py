@@ -14,12 +14,14 @@ same surfaces in all worlds.
 
 A country's figures are a line in ``DIR``, so that the same command goes on where it ended; it
 writes ``benchmarks/results/trust.json``. ``--table`` computes nothing: it writes the table of
-``docs/calibration.md``.
+``docs/calibration.md``, and the figures that ``check`` and the report cite
+(``pipeline/evaluation/like_this.json``).
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -35,11 +37,13 @@ from benchmarks.grids import Design, Grid, simulate, voronoi
 from benchmarks.records import hash_settings, run_missing
 from benchmarks.report import RESULTS, parsed, read_results, write_results
 from models.backend.blas import one_blas_thread
+from pipeline.evaluation import like_this
 
 BASE = Design("linear", 40, cases=100.0, area_sd=0.2, n_side=30)
 N_PROVINCE = 5
 RECORDS = Path(__file__).parents[1] / "build/trust"
 PAGE = Path(__file__).parents[1] / "docs/calibration.md"
+CITED = Path(like_this.__file__).with_name(like_this.FILE)
 BEGIN, END = "<!-- trust: table -->", "<!-- trust: end table -->"
 NARROW, NO_ORDER, NO_GAIN = 0.85, 0.7, 0.05
 AT_ONCE = 5  # countries of every world before the next ones of any
@@ -242,6 +246,24 @@ def write_page(found: Mapping[str, Any], page: Path = PAGE) -> None:
     page.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{after}", encoding="utf-8")
 
 
+def cited(found: Mapping[str, Any]) -> dict[str, list[dict[str, float]]]:
+    """Return the figures that the program cites, by the thing in which countries differ."""
+    axes: dict[str, dict[str, float]] = {
+        "areas": {"base": float(BASE.n_area), **{f"areas-{n}": n for n in (10, 20, 100, 200)}},
+        "cases": {"base": BASE.cases, **{f"cases-{n}": n for n in (3, 10, 1000)}},
+        "noise": {"base": BASE.area_sd, **{f"noise-{n:g}": n for n in (0.0, 0.45, 0.8)}},
+    }
+    return {
+        axis: [
+            {"level": level, "countries": found[name]["countries"] - found[name]["failed"]}
+            | {of: found[name]["mean"][of] for of in ("pixels", "correlation")}
+            | {"crude": found[name]["mean"]["crude_correlation"]}
+            for name, level in sorted(names.items(), key=lambda each: each[1])
+        ]
+        for axis, names in axes.items()
+    }
+
+
 def main() -> None:
     """Measure what has no record yet, in all worlds country by country; write file and table."""
     args = parsed(
@@ -267,7 +289,10 @@ def main() -> None:
                 records = run_missing(one, range(many), file, settings, args.workers)
                 found[name] = summarise(records)
             write_results(path, {"base": asdict(BASE), "worlds": found})
-    write_page(read_results(path)["worlds"], args.page)
+    worlds = read_results(path)["worlds"]
+    write_page(worlds, args.page)
+    if args.page == PAGE:
+        CITED.write_text(json.dumps(cited(worlds), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from pipeline.evaluation.about import WAYS
+from pipeline.evaluation.like_this import like_this
 
 if TYPE_CHECKING:
     from pipeline.evaluation.calibration import Found
@@ -30,7 +31,6 @@ LIMIT = (
 FEW_AREAS = 30
 NOISY = 0.5
 FEW_CASES = 5.0
-WHERE = "docs/calibration.md"
 
 
 def summarise(found: Sequence[Found], n_area: int) -> dict[str, Any]:
@@ -97,12 +97,12 @@ def data_cautions(n_area: int, typical: float | None) -> list[str]:
     if 0 < n_area < FEW_AREAS:  # of none, the table tells
         said.append(
             f"{n_area} areas say little of the kernel and of the slopes: with fewer than "
-            f"{FEW_AREAS} intervals may be too short, whatever the simulations say ({WHERE})"
+            f"{FEW_AREAS}, a map may be far from the truth ({like_this('areas', n_area)})"
         )
     if typical is not None and n_area and typical < FEW_CASES:
         said.append(
             f"a typical area has a count below {FEW_CASES:g}: the prior, not the data, makes most "
-            f"of the intervals ({WHERE})"
+            f"of the intervals ({like_this('cases', typical)})"
         )
     return said
 
@@ -130,7 +130,8 @@ def cautions(model: Any, y: np.ndarray, *, counts: bool) -> list[str]:
     if noise is not None and noise >= NOISY:
         said.append(
             f"areas differ by a factor of deviation {noise:.2g} (logarithm) that nothing explains: "
-            f"such noise can stand for a rough surface, and the other way round ({WHERE})"
+            f"such noise can stand for a rough surface, and the other way round "
+            f"({like_this('noise', noise)})"
         )
     return said
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from benchmarks import trust
 from benchmarks.grids import Design, simulate
+from benchmarks.report import RESULTS, read_results
 from benchmarks.trust import BASE, END, WORLDS, draw, summarise, table, verdict, write_page
 
 SMALL = Design("linear", 12, cases=40.0, area_sd=0.2, n_side=12)
@@ -99,3 +102,8 @@ def test_a_fit_that_fails_is_a_record(monkeypatch):
     with pytest.raises(ArithmeticError):  # a fault of the benchmark is no record
         trust.measure("base", 0)
     assert summarise([{"error": "made up"}])["failed"] == 1
+
+
+def test_the_program_cites_the_figures_of_the_results():
+    worlds = read_results(RESULTS / "trust.json")["worlds"]
+    assert json.loads(trust.CITED.read_text(encoding="utf-8")) == trust.cited(worlds)
