@@ -36,13 +36,12 @@ from models.temporal.basis import Basis
 from models.temporal.joint_counts import CountedDraws, count_over_times
 from models.temporal.joint_functions import Columns, FunctionsInTime, JointTerms
 from models.temporal.joint_moments import JointMoments
+from models.temporal.kept_moments import KeptMoments, Moments
 from models.temporal.near import ConditionNear, near
-from models.temporal.sites import Arrow, Site, Split, unpacked
+from models.temporal.sites import Site, Split, unpacked
 from models.temporal.state_space import PathPrior, draw_paths
 from models.temporal.temporal_model import TemporalModel
 from models.temporal.time_text import STILL
-
-Moments = tuple[np.ndarray, Arrow]
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,8 @@ class Path:
 
     model: TemporalModel
     arrays: Arrays
-    _smoothed: dict[float, Moments] = field(default_factory=dict, repr=False, compare=False)
+    _kept: KeptMoments = field(default_factory=KeptMoments, repr=False, compare=False)
+    _means: dict[float, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def times(self) -> np.ndarray:
@@ -91,12 +91,25 @@ class Path:
     def moments_of_values(self, times: Sequence[float]) -> list[Moments]:
         """Return mean and covariance of the whitened values at some times."""
         wanted = [float(time) for time in times]
-        if any(time not in self._smoothed for time in wanted):
-            space, sites = self.over(wanted)
-            found = space.smooth(sites)
-            each = zip(space.times.tolist(), found.mean, found.cov, strict=True)
-            self._smoothed.update({time: (mean, cov) for time, mean, cov in each})
-        return [self._smoothed[time] for time in wanted]
+        held = [self._kept.get(self, time) for time in wanted]
+        known = [each for each in held if each is not None]
+        if len(known) == len(held):
+            return known
+        space, sites = self.over(wanted)
+        found = space.smooth(sites)
+        every = space.times.tolist()
+        each = dict(zip(every, zip(found.mean, found.cov, strict=True), strict=True))
+        self._means.update({time: mean for time, (mean, _) in each.items()})
+        for time, own in each.items():
+            self._kept.put(self, time, own, wanted=time in wanted)
+        return [each[time] for time in wanted]
+
+    def means_of_values(self, times: Sequence[float]) -> list[np.ndarray]:
+        """Return the means alone, which are kept of all times."""
+        wanted = [float(time) for time in times]
+        if any(time not in self._means for time in wanted):
+            self.moments_of_values(wanted)
+        return [self._means[time] for time in wanted]
 
     def at(self, time: float) -> AtTime:
         """Return the posterior at one time."""
@@ -125,7 +138,7 @@ class Path:
         """Draw rates at several times, jointly, with drawn :meth:`values`: those of each time."""
         model, arrays, basis, split = self.model, self.arrays, self.basis, self.split
         wanted, n_draws = np.asarray(times, dtype=np.float64), v.shape[2]
-        self.moments_of_values(times)  # all at once
+        means = self.means_of_values(times)
         few = basis.few  # with the effect of one area: the others are alike
         kernel, theta, w = basis.kernel, few["theta"], few["w"]
         features = kernel.features(theta, n_feature, rng)
@@ -152,13 +165,14 @@ class Path:
         own = likelihood_params(likelihood, arrays)
         shared = self.model.shared_params(self.state)
         found: list[SurfaceDraws] = []
-        for time, u_white, weight, noise in zip(wanted.tolist(), v, weights, nugget, strict=True):
+        every = zip(wanted.tolist(), means, v, weights, nugget, strict=True)
+        for time, mean_v, u_white, weight, noise in every:
             weight = weight * share
             (u_shared, u_own), (noise, own_noise) = split.parts(u_white), split.parts(noise)
             at_shared = weight if effects is None else weight[effects.shared]
             off = u_shared - solve_lower(basis.lower, of_values @ at_shared + noise)
             coefficients = solve_lower(basis.lower, off, transposed=True)
-            mean_v = self.moments_of_values([time])[0][0][:, None]
+            mean_v = mean_v[:, None]
             away = basis.alpha(u_white - mean_v)
             about, own_about = split.parts(np.hstack([basis.alpha(mean_v), away]))
             functions = FunctionsInTime(
@@ -245,11 +259,14 @@ class PathPosterior:
     parts : tuple of Path
         Under each draw; the mode where there is none.
     weight : (n_part,) float64
+    members : dict of arrays
+        What differs between the draws, a row each; none where there is no draw.
     """
 
     mode: Path
     parts: tuple[Path, ...]
     weight: np.ndarray
+    members: Arrays = field(default_factory=dict)
 
     @property
     def times(self) -> np.ndarray:
@@ -346,16 +363,9 @@ class PathPosterior:
 
     def pack(self) -> Arrays:
         """Return the arrays that :meth:`unpacked` makes it of."""
-        shared = self.mode.arrays
-        if self.parts[0] is self.mode:  # no draws of the hyperparameters
-            return shared
-        each = [part.arrays for part in self.parts]
-        own = {
-            PREFIX + name: np.stack([arrays[name] for arrays in each])
-            for name, array in shared.items()
-            if any(arrays[name] is not array for arrays in each)
-        }
-        return {**shared, **own, PREFIX + WEIGHT: np.asarray(self.weight, dtype=np.float64)}
+        own = {PREFIX + name: each for name, each in self.members.items()}
+        weight = {PREFIX + WEIGHT: np.asarray(self.weight, dtype=np.float64)} if own else {}
+        return {**self.mode.arrays, **own, **weight}
 
     @classmethod
     def unpacked(cls, model: TemporalModel, arrays: Arrays) -> PathPosterior:
@@ -418,15 +428,16 @@ def path_posterior(model: TemporalModel, state: State) -> PathPosterior:
 
 
 def _mixed(model: TemporalModel, shared: Arrays, own: Arrays) -> PathPosterior:
-    mode = Path(model, shared)
+    kept = KeptMoments()
+    mode = Path(model, shared, kept)
     if not own:
         return PathPosterior(mode, (mode,), np.ones(1))
     named = {name: each for name, each in own.items() if name != WEIGHT}
     parts = tuple(
-        Path(model, {**shared, **{name: each[k] for name, each in named.items()}})
+        Path(model, {**shared, **{name: each[k] for name, each in named.items()}}, kept)
         for k in range(own[WEIGHT].size)
     )
-    return PathPosterior(mode, parts, own[WEIGHT])
+    return PathPosterior(mode, parts, own[WEIGHT], named)
 
 
 def _checked(time: float) -> float:
