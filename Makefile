@@ -110,6 +110,7 @@ bench: $(DEV)  ## run the benchmarks that are not of this code yet, for hours; F
 	$(ONCE) benchmarks.designs
 	$(ONCE) benchmarks.noise
 	$(ONCE) benchmarks.trust
+	$(ONCE) benchmarks.members
 	$(ONCE) benchmarks.sbc --countries 100
 	$(ONCE) benchmarks.sbc_months
 	$(BIN)/python -m benchmarks.sbc_page

@@ -56,8 +56,9 @@ def peaks(
     fit = fit_bytes(config, sizes, model, threads)
     paths = 0
     if config.series is not None and measured is not None:
-        fit += _series_bytes(sizes, model, measured)
         paths = _series_bytes(sizes, model, measured)
+        # The sites of the draws once more, while those of the last ones join them.
+        fit += paths + 8 * sizes.periods.fitted * model.n_member * _site_size(measured)
     draws = 0
     if config.response_kind.drawn:  # of all areas, and of the pixels of the blocks in hand
         areas = sizes.n_areas * max(1, sizes.periods.drawn)
@@ -82,9 +83,13 @@ def peaks(
 def _series_bytes(sizes: Sizes, model: Any, measured: Probe) -> int:
     """Return the memory of the sites and the smoother of all periods, bytes."""
     n_period = max(sizes.periods.fitted, sizes.periods.drawn)
-    # Moments and sites have no part between the effects of two areas.
-    each = measured.n_shared * measured.n_inducing
-    return round(8 * (measured.kept + n_period * (SMOOTHED + model.n_member) * each))
+    numbers = n_period * (SMOOTHED + model.n_member) * _site_size(measured)
+    return round(8 * (measured.kept + numbers))
+
+
+def _site_size(measured: Probe) -> int:
+    """Return the numbers of a site, or of the moments, of one period."""
+    return measured.n_shared * measured.n_inducing  # none between the effects of two areas
 
 
 def fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:

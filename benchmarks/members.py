@@ -1,0 +1,88 @@
+"""Ten chosen draws of the hyperparameters, and ten of strata, beside two hundred.
+
+    python -m benchmarks.members [--countries 8] [--world base]
+
+Countries are those of :mod:`benchmarks.trust`. ``strata`` takes the middle draw of each stratum of
+the noise's share, as the model did before; ``chosen`` those of the same strata whose moments are
+the nearest to the chain's (:mod:`models.aggregate.matched_draws`), as it does. ``off``: root mean
+square difference of the means of log rates to those of 200 draws, in deviations of the latter;
+``sd``: mean ratio of deviations, and ``sd_between``: its deviation between countries. The reference
+must differ from both, or there is nothing to compare. Writes ``benchmarks/results/members.json``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.designs import default_model
+from benchmarks.grids import Grid
+from benchmarks.report import RESULTS, parsed, write_results
+from benchmarks.trust import WORLDS, draw
+from models.aggregate.hyperparameter_chain import Chain
+from models.backend.blas import one_blas_thread
+
+MANY, FEW = 200, 10
+N_DRAWS = 1000  # of areas, and of each pixel
+
+
+def strata(chain: Chain, n: int) -> np.ndarray:
+    """Return the middle draw of each stratum of the share of noise."""
+    order = np.argsort(chain.noise, kind="stable")
+    return np.asarray(order[((np.arange(n) + 0.5) / n * order.size).astype(np.int64)])
+
+
+def moments(grid: Grid, members: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return means and deviations of the log rates of areas and pixels of a fit."""
+    model = default_model(grid, {"integrate": members})
+    model.fit(grid.bags(), n_thread=1)
+    functions = model.sample_functions(N_DRAWS, np.random.default_rng(1))
+    areas = model.predict_bags(grid.bags(), draws=functions, observed=True).draws
+    pixels = model.predict_pixels(grid.x, grid.coords).sample(N_DRAWS, np.random.default_rng(1))
+    each = {"areas": np.log(areas), "pixels": np.log(pixels)}
+    return {name: (own.mean(axis=0), own.std(axis=0)) for name, own in each.items()}
+
+
+def measure(world: str, number: int) -> dict[str, dict[str, list[float]]]:
+    """Compare both ways on one country: ``off`` and ``sd`` of areas and pixels."""
+    grid = draw(world, number)
+    with one_blas_thread():
+        many, ways = moments(grid, MANY), {"chosen": moments(grid, FEW)}
+        with patch.object(Chain, "representatives", strata):
+            ways["strata"] = moments(grid, FEW)
+    if np.array_equal(ways["chosen"]["pixels"][0], ways["strata"]["pixels"][0]):
+        raise SystemExit(f"country {number}: both ways took the same draws; nothing is compared")
+    return {
+        way: {
+            of: [
+                float(np.sqrt((((mean - many[of][0]) / many[of][1]) ** 2).mean())),
+                float((sd / many[of][1]).mean()),
+            ]
+            for of, (mean, sd) in own.items()
+        }
+        for way, own in ways.items()
+    }
+
+
+def main() -> None:
+    args = parsed(__doc__, countries=8, world={"choices": list(WORLDS), "default": "base"})
+    found = [measure(args.world, number) for number in range(args.countries)]
+    ways: dict[str, Any] = {}
+    for way in ("strata", "chosen"):
+        for of in ("areas", "pixels"):
+            each = np.array([own[way][of] for own in found])
+            off, sd = each.mean(axis=0)
+            ways.setdefault(way, {})[of] = {
+                "off": round(float(off), 3),
+                "sd": round(float(sd), 3),
+                "sd_between": round(float(each[:, 1].std(ddof=1)), 3),
+            }
+    print(ways)
+    about = {"world": args.world, "countries": args.countries, "many": MANY, "few": FEW}
+    write_results(RESULTS / "members.json", {**about, **ways})
+
+
+if __name__ == "__main__":
+    main()
