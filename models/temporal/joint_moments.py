@@ -133,12 +133,10 @@ class PathMoments:
             (own,) = (t for t, n in zip(kernel.terms, kernel.values, strict=True) if not n)
             self._variance = float(np.exp(self._theta[own.places[0]]))
         self._last: LastPixels[Known] = LastPixels(nothing["w"].shape[1], moving)
-        path.moments_of_values(times)  # all at once
-        self._at = [self._of(time) for time in times]
+        self._at = [self._of(*each) for each in path.moments_of_values(times)]
 
-    def _of(self, time: float) -> AtTime:
+    def _of(self, mean: np.ndarray, cov: Arrow) -> AtTime:
         path, still, rest = self._path, self._still, self._rest
-        ((mean, cov),) = path.moments_of_values([time])
         found = path.basis.block_arrays(mean, cov)
         alpha, own_alpha = path.split.parts(found["alpha"])
         q = Arrow.named(found, "q")

@@ -6,11 +6,15 @@ hyperparameters; smoothing again takes seconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from threading import Lock
+
 import numpy as np
 
 from models.temporal.sites import Arrow
 
 Moments = tuple[np.ndarray, Arrow]
+Key = tuple[int, float]
 
 MOST_BYTES = 256 << 20  # of four periods of a thousand areas, under ten draws
 
@@ -21,50 +25,51 @@ class KeptMoments:
     Parameters
     ----------
     most_bytes : int
+        What is asked for at once stays together, also where it is more.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most, self._held = most_bytes, dict[tuple[int, float], Moments]()
-        self._bytes = 0
+        self._most, self._lock = most_bytes, Lock()
+        self._held: dict[Key, Moments] = {}
 
     def get(self, owner: object, time: float) -> Moments | None:
         """Return what is kept, if it is."""
         return self._held.get((id(owner), time))
 
-    def put(self, owner: object, time: float, own: Moments, *, wanted: bool) -> None:
-        """Keep the moments of a time; those that nobody asked for, if there is room.
+    def put(
+        self, owner: object, wanted: Mapping[float, Moments], others: Mapping[float, Moments]
+    ) -> None:
+        """Keep moments by time.
 
         Parameters
         ----------
         owner : object
             Lives as long as this.
-        time : float
-        own : Moments
-        wanted : bool
+        wanted : mapping
+            Asked for together; older ones make room.
+        others : mapping
+            That nobody asked for: kept if there is room.
         """
-        size = _size(own)
-        if not wanted and self._bytes + size > self._most:
-            return
-        key = id(owner), time
-        self._drop(key)
-        # A list is a copy: another thread may keep something meanwhile.
-        for oldest in list(self._held):
-            if self._bytes + size <= self._most:
-                break
-            self._drop(oldest)
-        self._held[key] = own
-        self._bytes += size
-
-    def _drop(self, key: tuple[int, float]) -> None:
-        gone = self._held.pop(key, None)
-        if gone is not None:
-            self._bytes -= _size(gone)
+        new = {(id(owner), time): own for time, own in wanted.items()}
+        with self._lock:
+            older = {key: own for key, own in self._held.items() if key not in new}
+            room = self._most - sum(map(_size, new.values()))
+            left = sum(map(_size, older.values()))
+            for key in list(older):
+                if left <= room:
+                    break
+                left -= _size(older.pop(key))
+            for time, own in others.items():
+                if left + _size(own) <= room and (id(owner), time) not in older:
+                    older[id(owner), time] = own
+                    left += _size(own)
+            self._held = {**older, **new}
 
     def __getstate__(self) -> int:
         return self._most  # places in memory mean nothing elsewhere
 
     def __setstate__(self, most: int) -> None:
-        self._most, self._held, self._bytes = most, {}, 0
+        self.__init__(most)  # type: ignore[misc]
 
 
 def _size(own: Moments) -> int:

@@ -100,9 +100,9 @@ class Path:
         every = space.times.tolist()
         each = dict(zip(every, zip(found.mean, found.cov, strict=True), strict=True))
         self._means.update({time: mean for time, (mean, _) in each.items()})
-        for time, own in each.items():
-            self._kept.put(self, time, own, wanted=time in wanted)
-        return [each[time] for time in wanted]
+        asked = {time: each.pop(time) for time in wanted}
+        self._kept.put(self, asked, each)
+        return [asked[time] for time in wanted]
 
     def means_of_values(self, times: Sequence[float]) -> list[np.ndarray]:
         """Return the means alone, which are kept of all times."""

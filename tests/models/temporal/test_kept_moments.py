@@ -18,29 +18,31 @@ OWNER, OTHER = object(), object()
 
 def test_the_oldest_go_where_there_is_no_room_and_what_nobody_wants_pushes_none_out():
     kept = KeptMoments(3 * SIZE)
-    for time in range(3):
-        kept.put(OWNER, float(time), moments(time), wanted=time == 0)
-    kept.put(OTHER, 0.0, moments(7.0), wanted=False)
+    kept.put(OWNER, {0.0: moments(0.0)}, {1.0: moments(1.0), 2.0: moments(2.0)})
+    kept.put(OTHER, {}, {0.0: moments(7.0)})
     assert kept.get(OTHER, 0.0) is None
-    kept.put(OTHER, 0.0, moments(7.0), wanted=True)
-    assert kept.get(OWNER, 0.0) is None
-    assert kept.get(OWNER, 1.0)[0][0] == 1.0
+    kept.put(OTHER, {0.0: moments(7.0)}, {1.0: moments(8.0)})
+    assert [kept.get(OWNER, time) is None for time in (0.0, 1.0, 2.0)] == [False, True, False]
     assert kept.get(OTHER, 0.0)[0][0] == 7.0
+    assert kept.get(OTHER, 1.0) is None
 
 
-def test_a_time_is_kept_once_and_nothing_where_it_is_larger_than_all_room():
+def test_what_is_asked_for_together_stays_together():
     kept = KeptMoments(2 * SIZE)
-    for value in range(5):
-        kept.put(OWNER, 1.0, moments(value), wanted=True)
-    kept.put(OWNER, 2.0, moments(9.0), wanted=False)
-    assert kept.get(OWNER, 1.0)[0][0] == 4.0
-    assert kept.get(OWNER, 2.0)[0][0] == 9.0
+    kept.put(OTHER, {0.0: moments(7.0)}, {})
+    kept.put(OWNER, {float(time): moments(time) for time in range(5)}, {9.0: moments(9.0)})
+    assert [kept.get(OWNER, float(time))[0][0] for time in range(5)] == [0, 1, 2, 3, 4]
+    assert kept.get(OTHER, 0.0) is None
+    assert kept.get(OWNER, 9.0) is None
+    kept.put(OWNER, {1.0: moments(6.0)}, {})
+    assert kept.get(OWNER, 1.0)[0][0] == 6.0
+    assert sum(kept.get(OWNER, float(time)) is not None for time in range(5)) == 2
 
 
 def test_a_copy_elsewhere_keeps_nothing_of_this_process():
     kept = KeptMoments(SIZE)
-    kept.put(OWNER, 1.0, moments(1.0), wanted=True)
+    kept.put(OWNER, {1.0: moments(1.0)}, {})
     there = pickle.loads(pickle.dumps(kept))
     assert there.get(OWNER, 1.0) is None
-    there.put(OWNER, 1.0, moments(2.0), wanted=True)
+    there.put(OWNER, {1.0: moments(2.0)}, {})
     assert there.get(OWNER, 1.0)[0][0] == 2.0

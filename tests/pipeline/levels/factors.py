@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 
-def area_factors(model, store, n_draws, seed):
-    """Factors of each draw (n_draws, n_bag), and those of the mean (n_bag,)."""
+def drawn_areas(model, store, n_draws, seed):
+    """Functions, drawn sums of areas and the factors of both: (n_draws, n_bag) each."""
     functions = model.sample_functions(n_draws, np.random.default_rng([seed, 1]))
     rows = store.read_rows(0, store.n_pix)
     drawn = functions.rate(rows.x, rows.coords) * rows.weight
@@ -14,6 +14,12 @@ def area_factors(model, store, n_draws, seed):
     factors = np.ones(total.shape)
     for block in store.blocks():
         factors[:, block.bag] = functions.observed_factors(block, total[:, block.bag])
+    return functions, total, factors
+
+
+def area_factors(model, store, n_draws, seed):
+    """Factors of each draw (n_draws, n_bag), and those of the mean (n_bag,)."""
+    _, total, factors = drawn_areas(model, store, n_draws, seed)
     return factors, (factors * total).mean(axis=0) / total.mean(axis=0)
 
 
