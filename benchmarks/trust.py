@@ -204,15 +204,15 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def verdict(mean: Mapping[str, float], error: Mapping[str, float | None]) -> str:
-    """Say what of a map not to trust: what is beyond its limit by two standard errors."""
+    """Say what of a map not to trust: intervals too short by two standard errors, or no order."""
 
     def below(of: str, limit: float) -> bool:
         return mean[of] + 2.0 * (error[of] or 0.0) < limit
 
     said = [f"intervals of {of}" for of in ("pixels", "areas", "provinces") if below(of, NARROW)]
-    if below("correlation", NO_ORDER):
+    if mean["correlation"] < NO_ORDER:
         said.append("which of two pixels is worse")
-    if below("correlation", mean["crude_correlation"] + NO_GAIN):
+    if mean["correlation"] < mean["crude_correlation"] + NO_GAIN:
         said.append("differences inside areas")
     return ", ".join(said) or "nothing more than elsewhere"
 

@@ -11,8 +11,6 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import numpy as np
-
 FILE = "like_this.json"
 WHERE = "docs/calibration.md"
 
@@ -49,7 +47,7 @@ def read_simulated() -> dict[str, list[Simulated]]:
 
 
 def like_this(axis: str, value: float) -> str:
-    """Say what the simulated countries nearest to a value had.
+    """Say what the simulated countries had that are like this one, or the next harder ones.
 
     Parameters
     ----------
@@ -63,10 +61,10 @@ def like_this(axis: str, value: float) -> str:
         Words for brackets, with the page.
     """
     rows, unit = read_simulated()[axis], UNITS[axis]
-    # Numbers and counts by their ratio; noise may be 0.
-    levels = np.array([each.level for each in rows])
-    off = levels - value if axis == "noise" else np.log(levels / max(value, 1e-9))
-    near = rows[int(np.abs(off).argmin())]
+    if axis == "noise":  # more of it is harder, fewer of the others
+        near = next((each for each in rows if each.level >= value), rows[-1])
+    else:
+        near = next((each for each in reversed(rows) if each.level <= value), rows[0])
     return (
         f"{near.countries} simulated countries with {unit.format(near.level)}: 90 % intervals held "
         f"{100 * near.pixels:.0f} % of the pixels; log rates correlated by {near.correlation:.2f} "

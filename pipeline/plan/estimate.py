@@ -327,7 +327,9 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     if periods.drawn:
         shared += sizes.n_pixels * measured.drawn(periods.drawn)
         shared += periods.drawn * _reading(whole, 1)
-    shared += mapped * measured.drawn(periods.in_windows)
+    if periods.windows:  # a pass each, over their periods together
+        long = periods.in_windows / periods.windows
+        shared += periods.windows * mapped * (measured.drawn(long) + measured.predicted(long))
     return alone + shared / _speed(n)
 
 

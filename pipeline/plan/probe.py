@@ -86,16 +86,16 @@ class Probe:
     predict_more: float | None = None
     draw_more: float | None = None
 
-    def predicted(self, n_period: int) -> float:
+    def predicted(self, n_period: float) -> float:
         """Return the seconds of the maps of a pixel in periods that share a pass."""
         return _together(self.predict, self.predict_more, n_period)
 
-    def drawn(self, n_period: int) -> float:
+    def drawn(self, n_period: float) -> float:
         """Return the seconds of a pixel's part of the draws of areas in such periods."""
         return _together(self.draw, self.draw_more, n_period)
 
 
-def _together(one: float | None, more: float | None, n_period: int) -> float:
+def _together(one: float | None, more: float | None, n_period: float) -> float:
     if one is None or not n_period:
         return 0.0
     return one + (n_period - 1) * (one if more is None else more)
