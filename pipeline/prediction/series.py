@@ -121,10 +121,10 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     drawn = model.sample_functions(config.output.draws, rng, sorted(times.values()), moving)
     seasonal = [each for each in layers(config, from_draws=True) if each.name in NAMES]
     cube = _cube(context, config, store, model, labels, seasonal if others else [], staging)
-    maps = _Maps(
+    made = _Maps(
         context, config, store, model, boundaries, staging, times, drawn, moving, cube, seasonal
-    )
-    made = maps.make(labels, years)
+    ).make(labels, years)
+    del drawn  # windows have functions of their own, and memory for one of both
     for label, of_map in made.items():
         _take_means(table, label, of_map.table)
     at_windows = WindowInputs(
