@@ -6,8 +6,8 @@ Countries are those of :mod:`benchmarks.trust`. ``strata`` takes the middle draw
 the noise's share, as the model did before; ``chosen`` those of the same strata whose moments are
 the nearest to the chain's (:mod:`models.aggregate.matched_draws`), as it does. ``off``: root mean
 square difference of the means of log rates to those of 200 draws, in deviations of the latter;
-``sd``: mean ratio of deviations, and ``sd_between``: its deviation between countries. The reference
-must differ from both, or there is nothing to compare. Writes ``benchmarks/results/members.json``.
+``sd``: mean ratio of deviations, and ``sd_between``: its deviation between countries. It ends with
+an error where both ways took the same draws. Writes ``benchmarks/results/members.json``.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 
 FILE = "like_this.json"
 WHERE = "docs/calibration.md"
+UNITS = {"areas": "{:g} areas", "cases": "{:g} cases an area", "noise": "noise of {:g}"}
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,3 @@ def like_this(axis: str, value: float) -> str:
         f"{100 * near.pixels:.0f} % of the pixels; log rates correlated by {near.correlation:.2f} "
         f"with the true ones, those of a map of area rates by {near.crude:.2f}; {WHERE}"
     )
-
-
-UNITS = {"areas": "{:g} areas", "cases": "{:g} cases an area", "noise": "noise of {:g}"}

@@ -34,6 +34,7 @@ N_SIDE = 1024  # of the matrices whose product is timed
 MAX_FLOPS = 4e9  # of the block that is timed: a tenth of a second
 REPEATS = 3
 PERIODS = 4  # of a series that are timed
+DRAWN_PIXELS = 2048  # of each of these periods, that maps and draws are timed on
 TIMED_AREAS = 100  # of a series, at most: more would take a minute
 ROUGH_LEFT = 1.0  # nats that sites may leave to gain, a period
 NODES = 8  # sampled pixels of an area, at least those that an average has
@@ -182,7 +183,7 @@ def _probe_model(
     if config.response_kind.drawn and hasattr(model, "sample_functions"):
         functions = model.sample_functions(config.output.draws, np.random.default_rng(0))
     whole = _synthetic_bags(config, n_pix, max(1, round(n_pix / area_pixels)), 0)
-    predict, draw = _products(config, model, whole, np.asarray(whole.coords), functions)
+    predict, draw = _products(config, model, whole, functions)
     n_inducing = int(state.params["v_mean"].size) if "v_mean" in state.params else m
     return Probe(flops, timed, update, predict, draw, hessian, n_inducing)
 
@@ -249,8 +250,8 @@ def _probe_series(
         functions = model.sample_functions(config.output.draws, rng, list(times), moving)
         path = (time.thread_time() - started) / n_here
     models = [model.at(time, functions) for time in times[:PERIODS]]
-    n_bag = int(np.clip(BLOCK_PIXELS / area_pixels, 1, n_areas - 1))
-    n_pix = max(1, min(round((n_bag + 1) * area_pixels), BLOCK_PIXELS))
+    n_bag = int(np.clip(DRAWN_PIXELS / area_pixels, 1, n_areas - 1))
+    n_pix = max(1, min(round((n_bag + 1) * area_pixels), DRAWN_PIXELS))
     whole = [
         BagBlock.join([_synthetic_bags(config, n_pix, n_bag, 0, t)]) for t in range(len(models))
     ]
@@ -343,12 +344,12 @@ def _moving(config: Config) -> list[int]:
 
 
 def _products(
-    config: Config, model: Any, block: Any, places: np.ndarray, functions: Any
+    config: Config, model: Any, block: Any, functions: Any
 ) -> tuple[float | None, float | None]:
     """Return the seconds of all maps of a pixel, and of its part of the draws of areas."""
     predict = draw = None
     n = max(1, block.n_pix // 2)
-    x, coords = block.x[:n], places[:n]
+    x, coords = block.x[:n], np.asarray(block.coords)[:n]
     people = np.ones(x.shape[0])
     if "pixels" in model.predicts:
         wanted = layers(config)
