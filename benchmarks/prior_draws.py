@@ -25,7 +25,7 @@ from models import Bags, VBAgg
 from models.backend.arrays import segment_sum
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, State, Summary
-from models.gp.priors import log_prior, log_prior_noise, unit_of
+from models.gp.priors import log_prior, log_prior_noise, side_of, unit_of
 from models.gp.scaling import kernel_of, scaled_inputs
 from models.likelihoods.observation import bag_weights
 from models.training.executor import BagsSource
@@ -133,7 +133,13 @@ def prior_with_gradient(model: VBAgg, fixed: Arrays) -> tuple[tuple[str, ...], P
     """
     kernel, likelihood = kernel_of(model.kernel_text(fixed), fixed), model.resolved_likelihood
     own = [name for name, each in likelihood.parameters.items() if each.excess_power is not None]
-    known = {**fixed, "fixed": fixed, "kernel": kernel, "link": model.link_name}
+    known = {
+        **fixed,
+        "area_side": side_of(fixed),
+        "fixed": fixed,
+        "kernel": kernel,
+        "link": model.link_name,
+    }
     wanted = [name for name in inspect.signature(log_prior).parameters if name != "theta"]
     missing = [name for name in wanted if name not in known]
     if missing:

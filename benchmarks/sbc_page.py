@@ -58,18 +58,24 @@ def tables(found: Mapping[str, Mapping[str, Any]]) -> str:
             tests = [test for key, test in row["ranks"].items() if key.split(" ")[0] == kind]
             cells.append(f"{min(test['p'] for test in tests):.2g}" if tests else "")
         lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "| likelihood | what deviates | p | mean rank less 1/2, in standard errors | spread |",
-        "|---|---|---|---|---|",
-    ]
     n = sum(len(row["ranks"]) for row in found.values())
+    off = []
     for name, row in found.items():
         for key, test in row["ranks"].items():
             if test["p"] * n < 0.05 or abs(test["bias_z"]) > OFF or _apart(test) > OFF:
                 spread = f"{test['spread']:.2f} ± {test['spread_se']:.2f}"
                 about = f"{test['p']:.2g} | {test['bias_z']:.1f} | {spread}"
-                lines.append(f"| {WORDS[name]} | {key.removeprefix('hyper ')} | {about} |")
+                off.append(f"| {WORDS[name]} | {key.removeprefix('hyper ')} | {about} |")
+    if off:
+        lines += [
+            "",
+            "| likelihood | what deviates | p | mean rank less 1/2, in standard errors | spread |",
+            "|---|---|---|---|---|",
+            *off,
+        ]
+    else:
+        least = min(test["p"] for row in found.values() for test in row["ranks"].values())
+        lines += ["", f"None of the {n} quantities deviates; the least `p` is {least:.2g}."]
     return "\n".join(lines)
 
 

@@ -41,8 +41,7 @@ REACHED = cache(SourceTree.reached)
 
 def shorten(patch: pytest.MonkeyPatch) -> None:
     """Shorten what every run draws, until the patch is undone."""
-    patch.setattr(chain, "WARM", 20)
-    patch.setattr(chain.explore, "__defaults__", (100,))
+    patch.setattr(chain, "KEPT", 80)
     for name, nodes in NODES.items():
         patch.setattr(chain, name, nodes)
     patch.setattr(vbagg, "MEMBERS", 4)

@@ -23,7 +23,8 @@ from models.gp.kernels import Kernel
 from models.gp.priors import unit_of
 from models.likelihoods.likelihood import Likelihood
 
-WARM, KEPT = 300, 1200  # steps of the chain
+KEPT, KEPT_EACH = 1200, 120  # steps of the chain: at most, and for each draw that is asked for
+WARM_SHARE = 0.25  # steps before them, beside them
 REACH = 12.0  # of a logarithm from the optimum
 FAR = 2.0  # deviation of a step of one parameter, logarithms
 ACCEPTED = 0.25  # share of the steps of all parameters, that their length aims at
@@ -224,7 +225,7 @@ def explore(
     covariance: np.ndarray,
     places: Places | None,
     seed: int,
-    n_step: int = WARM + KEPT,
+    n_draw: int = KEPT // KEPT_EACH,
     *,
     agree: float = AGREE,
 ) -> Chain | None:
@@ -240,8 +241,8 @@ def explore(
     places : Places or None
         None where noise and field do not stand for one another.
     seed : int
-    n_step : int
-        Of the chain; the first :data:`WARM` are left out.
+    n_draw : int
+        Representatives that the chain is for: it is shorter for few.
     agree : float
         Nats that half the draws may be above the fit: it is at the optimum of the bound.
 
@@ -252,6 +253,8 @@ def explore(
     """
     rng = np.random.default_rng([seed, 11])
     start = phi[1:]
+    kept = min(KEPT, KEPT_EACH * n_draw)
+    warm = round(WARM_SHARE * kept)
 
     def at(x: np.ndarray) -> Evidence | None:
         return evidence.at(x) if np.abs(x - start).max() <= REACH else None
@@ -267,7 +270,7 @@ def explore(
     root = np.linalg.cholesky(covariance[1:, 1:] + 1e-10 * np.eye(start.size))
     x, here, scale = start, first, 2.4 / np.sqrt(start.size)
     draws, found = [], []
-    for step in range(n_step):
+    for step in range(warm + kept):
         kind, back = rng.random(), 0.0
         y = x.copy()
         if kind < 0.5 or start.size == 0:
@@ -281,10 +284,10 @@ def explore(
         gain = -np.inf if there is None else there.value - here.value + back
         if there is not None and np.log(rng.random()) < gain:
             x, here = y, there
-        if kind < 0.5 and step < WARM:
+        if kind < 0.5 and step < warm:
             rate = float(np.exp(min(gain, 0.0)))
             scale *= float(np.exp((rate - ACCEPTED) / np.sqrt(1.0 + 0.2 * step)))
-        if step >= WARM:
+        if step >= warm:
             draws.append(x)
             found.append(here)
     mean = np.array([each.mean for each in found]) - first.mean + phi[0]
@@ -305,8 +308,9 @@ def _jumps(
 ) -> _Jumps | None:
     """Return jumps by the evidence on the grid, the other parameters as they are."""
     value = np.full(tuple(map(len, lattice)), -np.inf)
-    for box in product(*map(range, map(len, lattice))):
-        x = start.copy()
+    # The noise last: covariances of the field are kept while it alone changes.
+    for *field, noise in product(*map(range, value.shape[1:]), range(value.shape[0])):
+        box, x = (noise, *field), start.copy()
         x[three] = [points[at] for points, at in zip(lattice, box, strict=True)]
         there = evidence.at(x)
         if there is not None:

@@ -252,8 +252,8 @@ class Members:
 
     unpromised = UNPROMISED
 
-    def __init__(self, search: Search) -> None:
-        self._search = search
+    def __init__(self, search: Search, *, brief: bool = False) -> None:
+        self._search, self._brief = search, brief
         self._profile = search.whole if search.cap else search.few
 
     def init(self, state: State) -> State:
@@ -268,7 +268,9 @@ class Members:
             with np.errstate(all="ignore"):
                 evidence = AreaEvidence(model, state, bags)
                 if evidence.usable:
-                    chain = explore(evidence, phi, covariance, places, model.seed)
+                    # What a fit that only scores draws is little, and nobody reads its chain.
+                    few = (search.n_member,) if self._brief else ()
+                    chain = explore(evidence, phi, covariance, places, model.seed, *few)
         if chain is None:
             offsets = member_offsets(covariance, search.n_member, model.seed)
             fall = fall_at(offsets, covariance)
@@ -364,7 +366,7 @@ class Refinement:
     tolerance : float
         Nats that may be left to gain.
     few_pixels : bool
-        Whether the fit ends on the pixels of the climb.
+        Whether the fit ends on the pixels of the climb; its chain is short then.
     """
 
     def __init__(
@@ -391,7 +393,7 @@ class Refinement:
             n_member=n_member,
             tolerance=tolerance,
         )
-        self._stages = stages_of(search, Members(search))
+        self._stages = stages_of(search, Members(search, brief=few_pixels))
 
     def init(self, state: State) -> State:
         """Begin, where the state has no memory of a step."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_ndtr
@@ -72,39 +72,68 @@ def log_prior(
         Side of a typical area, scaled as the coordinates are. The length-scale of space may be
         shorter: below an area's size the responses tell nothing of it, and the prior decides.
     """
-    value, grad = 0.0, np.zeros_like(theta)
-    rate_sd = -np.log(TAIL) / find_link(link).large_sd
-    for leaf, part in _all_leaves(whole_kernel(kernel)):
-        at = theta[part]
-        n_variance = leaf.n_theta if isinstance(leaf, Linear | Ridge) else 1
-        if isinstance(leaf, Smooths):
-            n_variance = leaf.n_theta - 1
-        sd = np.exp(0.5 * at[:n_variance])
-        slope = np.zeros_like(at)
-        heavy = SMOOTH if isinstance(leaf, Smooths) else JOINT if _is_joint(leaf) else None
-        if heavy is not None:
-            square = (sd / (heavy * find_link(link).large_sd)) ** 2
-            value += float((0.5 * at[:n_variance] - np.log1p(square)).sum())
-            slope[:n_variance] = 0.5 - square / (1.0 + square)
-        else:
-            value += float((0.5 * at[:n_variance] - rate_sd * sd).sum())
-            slope[:n_variance] = 0.5 - 0.5 * rate_sd * sd
-        if isinstance(leaf, Radial | Smooths):
-            half_dim, short = 0.5, SHORT
-            if isinstance(leaf, Radial) and not leaf.ard:
-                n_dim = 2 if leaf.spatial else leaf.columns[1] - leaf.columns[0]
-                half_dim = 0.5 * n_dim
-            if isinstance(leaf, Radial) and leaf.spatial and area_side is not None:
-                short = SHORT_AREA * area_side
-            if _is_joint(leaf):
-                half_dim, short = 1.0, SHORT_JOINT * n_dim**0.5
-            rate = -np.log(TAIL) * short**half_dim
-            scales = at[n_variance:]
-            inverse = rate * np.exp(-half_dim * scales)
-            value += float((-half_dim * scales - inverse).sum())
-            slope[n_variance:] = half_dim * (inverse - 1.0)
-        grad[part] = slope
+    laws, grad = _laws_of(whole_kernel(kernel), link, area_side), np.zeros_like(theta)
+    at, scales = theta[laws.deviations], theta[laws.lengths]
+    linear = laws.rate * np.exp(0.5 * at)
+    square = (np.exp(0.5 * at) / laws.heavy) ** 2
+    inverse = laws.inverse_rate * np.exp(-laws.half_dim * scales)
+    value = float((0.5 * at - linear - np.log1p(square)).sum())
+    value -= float((laws.half_dim * scales + inverse).sum())
+    grad[laws.deviations] = 0.5 - 0.5 * linear - square / (1.0 + square)
+    grad[laws.lengths] = laws.half_dim * (inverse - 1.0)
     return value, grad
+
+
+class _Laws(NamedTuple):
+    """Which density each parameter of a kernel has.
+
+    Attributes
+    ----------
+    deviations, lengths : (n,) int64
+        Places of the variances and of the length-scales.
+    rate, heavy : (n,) float64
+        Of each deviation: the rate of an exponential distribution, or 0; the median of a
+        half-Cauchy one, or infinite.
+    half_dim, inverse_rate : (n,) float64
+        Of each length-scale.
+    """
+
+    deviations: np.ndarray
+    lengths: np.ndarray
+    rate: np.ndarray
+    heavy: np.ndarray
+    half_dim: np.ndarray
+    inverse_rate: np.ndarray
+
+
+@lru_cache(maxsize=64)
+def _laws_of(kernel: Kernel, link: str, area_side: float | None) -> _Laws:
+    """Return the densities of a kernel's parameters: a chain asks thousands of times."""
+    large = find_link(link).large_sd
+    rows: dict[bool, list[tuple[float, ...]]] = {True: [], False: []}
+    for leaf, part in _leaves(kernel, 0):
+        n_variance = min(leaf.n_theta, 1)
+        if isinstance(leaf, Linear | Ridge):
+            n_variance = leaf.n_theta
+        elif isinstance(leaf, Smooths):
+            n_variance = leaf.n_theta - 1
+        heavy = SMOOTH if isinstance(leaf, Smooths) else JOINT if _is_joint(leaf) else None
+        law = (-np.log(TAIL) / large, np.inf) if heavy is None else (0.0, heavy * large)
+        half_dim, short = 0.5, SHORT
+        if isinstance(leaf, Radial) and not leaf.ard:
+            n_dim = 2 if leaf.spatial else leaf.columns[1] - leaf.columns[0]
+            half_dim = 0.5 * n_dim
+        if isinstance(leaf, Radial) and leaf.spatial and area_side is not None:
+            short = SHORT_AREA * area_side
+        if _is_joint(leaf):
+            half_dim, short = 1.0, SHORT_JOINT * n_dim**0.5
+        own = half_dim, -np.log(TAIL) * short**half_dim
+        for number, place in enumerate(range(part.start, part.stop)):
+            varies = number < n_variance
+            rows[varies].append((place, *(law if varies else own)))
+    at, rate, scale = np.array(rows[True]).reshape(-1, 3).T
+    lengths, dims, inverse = np.array(rows[False]).reshape(-1, 3).T
+    return _Laws(at.astype(np.int64), lengths.astype(np.int64), rate, scale, dims, inverse)
 
 
 def _is_joint(leaf: Kernel) -> bool:
@@ -215,12 +244,6 @@ def level_unit(
 
 
 Leaf = Radial | Linear | Ridge | Smooths | Constant | Areas
-
-
-@lru_cache(64)
-def _all_leaves(kernel: Kernel) -> tuple[tuple[Leaf, slice], ...]:
-    """Return the kernels that one is made of, once: a chain asks thousands of times."""
-    return tuple(_leaves(kernel, 0))
 
 
 def _leaves(kernel: Kernel, start: int) -> Iterator[tuple[Leaf, slice]]:

@@ -99,8 +99,7 @@ class HoldOut:
             self.progress.task(f"hold out by {scheme}", n_fold) as task,
         ):
             weights = self._by_weights(scheme)
-            warm = config.evaluate.start == "warm" or config.series is not None
-            start = self.model if weights or warm else None
+            start = self.model if fits_begin_warm(config) else None
 
             def refit(of: np.ndarray) -> Any:
                 return cross_validate(
@@ -193,6 +192,18 @@ def most_at_once(n_pix: int, n_covariate: int) -> int:
     if n_pix > FILLS[0] or n_pix * n_covariate > FILLS[1]:
         return 1
     return max(1, memory() // 2 // FIT_BYTES)
+
+
+def fits_begin_warm(config: Config) -> bool:
+    """Return whether fits that only score begin at the map's own, whichever areas they leave out.
+
+    Parameters
+    ----------
+    config : Config
+        Sized.
+    """
+    warm = config.evaluate.start == "warm" or config.evaluate.leave_out == "importance"
+    return warm or config.series is not None
 
 
 def fits_at_once(config: Config, store: Any, client: Any) -> int:

@@ -24,7 +24,7 @@ from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.choices import named_choices
 from pipeline.evaluation.folds import area_centres
 from pipeline.evaluation.forecasts import score_forecasts, tell_forecasts
-from pipeline.evaluation.held_out import HoldOut, fit_areas, fit_fingerprint
+from pipeline.evaluation.held_out import HoldOut, fit_areas, fit_fingerprint, fits_begin_warm
 from pipeline.evaluation.posterior import Posterior
 from pipeline.evaluation.predictive_checks import predictive_checks
 from pipeline.evaluation.prior_sensitivity import prior_sensitivity
@@ -129,8 +129,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
 
 def _calibration(context: StageContext, config: Config, whole: BagStore, model: Any) -> Any:
     """Refit to data simulated from the map; see :mod:`pipeline.evaluation.calibration`."""
-    warm = config.evaluate.start == "warm" or config.evaluate.leave_out == "importance"
-    start = model if warm else None
+    start = model if fits_begin_warm(config) else None
     return Calibrator(
         config,
         context,

@@ -21,6 +21,7 @@ from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
 from pipeline.evaluation.forecasts import ORIGINS, PARTS
+from pipeline.evaluation.held_out import fits_begin_warm
 from pipeline.plan.memory import CACHE_BYTES, GIB, fit_bytes, peaks
 from pipeline.plan.page import page_seconds
 from pipeline.plan.passes import SERIES, FitPasses, fit_passes
@@ -353,7 +354,7 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
     epochs = config.evaluate.epochs
     most = getattr(model, "max_epochs", 1) if epochs == "auto" else epochs
     weights = config.evaluate.leave_out == "importance"
-    warm = config.evaluate.start == "warm"
+    warm = fits_begin_warm(config)
     cap = config.evaluate.area_pixels
     if config.series is not None:
         # Areas are left out of one period, with the sites of the others as they are: a few passes.
@@ -362,9 +363,9 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
         later = sizes.n_pixels * (measured.draw or 0.0) + measured.path + PARTS * PART_S
         before = sizes.periods.fitted * measured.path  # the filter, and the posterior of one period
         return seconds + refits + sizes.periods.scored * later + (1 + ORIGINS) * before
-    if warm or weights:
+    if warm:
         lighten(model)
-    again = fit_passes(config, sizes, model, cap, most, warm=warm or weights)
+    again = fit_passes(config, sizes, model, cap, most, warm=warm)
     fit = _fit(config, again, measured, n) * (1 - 1 / k) + 1.0
     for scheme in config.evaluate.schemes:
         few = weights and scheme == "area" and isinstance(folds, int)
@@ -374,7 +375,7 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
     simulations = config.evaluate.calibration
     if isinstance(simulations, int):
         cap = cap_for(sizes.area_pixels, CALIBRATION_PIXELS)
-        simulated = fit_passes(config, sizes, model, cap, most, warm=warm or weights)
+        simulated = fit_passes(config, sizes, model, cap, most, warm=warm)
         refit = _fit(config, simulated, measured, n) + draw / _speed(n) + 1.0
         seconds += _thinning(sizes, simulated.whole) + simulations * refit
     return seconds

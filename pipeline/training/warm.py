@@ -15,7 +15,7 @@ from models.training.optim import Plateau
 
 PLACES = ("term_values", "term_nodes", "node_share", "node_bag", "term_of")
 CURVATURE = ("inverse",)
-REFIT_NATS, REFIT_MEMBERS = 0.5, 4  # of a fit that only scores: left to gain, draws
+REFIT_NATS, REFIT_MEMBERS = 0.5, 6  # of a fit that only scores: left to gain, draws
 SURFACE = ("v_mean", "root")  # of q(u): what the fit has learnt of the surface itself
 
 
@@ -62,7 +62,7 @@ def warm_training(training: Training, fitted: Estimator) -> Training:
 def lighten(model: Any) -> None:
     """Let a fit that only scores, and begins at the map's own, take less time.
 
-    It ends on few pixels of each area, half a nat from the optimum at most, with four draws of the
+    It ends on few pixels of each area, half a nat from the optimum at most, with six draws of the
     hyperparameters: little beside what other areas would have given. Models that do not climb to
     an optimum stay as they are.
     """

@@ -173,11 +173,12 @@ class Known:
         return sd**2 / (sd**2 + np.exp(x[1]))
 
 
-def test_draws_cross_between_two_modes_by_their_weight():
+def test_draws_cross_between_two_modes_by_their_weight(monkeypatch):
+    monkeypatch.setattr(hyperparameter_chain, "KEPT", 4000)
     weight = 0.3
     known, places = Known(weight), Places(1, 2, 3, 1.0)
     phi = np.append(0.0, known.modes[0])
-    chain = explore(known, phi, 0.09 * np.eye(4), places, 0, n_step=4300)
+    chain = explore(known, phi, 0.09 * np.eye(4), places, 0, n_draw=100)
     noisy = chain.noise > 0.5
     assert 1 - noisy.mean() == pytest.approx(weight, abs=0.07)
     assert chain.phi[noisy, 1:].mean(axis=0) == pytest.approx(known.modes[1], abs=0.1)
