@@ -84,7 +84,8 @@ class Series:
 
 def make_model(**changed: Any) -> SpaceTime:
     """Return the model, not fitted."""
-    return SpaceTime(**{"kernel": KERNEL, "priors": "weak", "season_length": None, **changed})
+    given = {"kernel": KERNEL, "priors": "weak", "season_length": None, "area_effect": False}
+    return SpaceTime(**{**given, **changed})
 
 
 def settings_of(design: Design, **changed: Any) -> str:
@@ -201,7 +202,10 @@ def ranks_of(model: SpaceTime, series: Series, rng: np.random.Generator) -> dict
     found: dict[str, Any] = {}
     expected = {}
     for month, name in ((0, ""), (last, ""), (MONTHS, "ahead ")):
-        expected[month] = model.predict_bags(bags, period=float(month), draws=draws).draws
+        seen = month < MONTHS  # as tables of fitted months are made: conditioned on their counts
+        own = series.periods[month].bags if seen else bags
+        areas = model.predict_bags(own, period=float(month), draws=draws, observed=seen)
+        expected[month] = areas.draws
         if month == 0:
             continue
         at = draws.at(float(month))
