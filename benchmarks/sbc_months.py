@@ -6,8 +6,9 @@ As :mod:`benchmarks.sbc`, with counts of 16 areas in six months, 196 pixels and 
 model is :class:`models.SpaceTime` with a surface that stays and one that drifts, its weak priors
 and its other defaults. A series is drawn densely from the kernel itself. Ranks are of the last
 month, of the month after it, which has no counts, and of the change between the first month and the
-last. Writes ``benchmarks/results/sbc_months.json`` and ``docs/figures/sbc-months.png``; the same
-command goes on where it ended.
+last. Once without noise between the counts of areas, once with it. Writes
+``benchmarks/results/sbc_months.json`` and ``docs/figures/sbc-months.png``; the same command goes on
+where it ended.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from models.temporal.time_text import STILL
 FIGURE = Path(__file__).parents[1] / "docs/figures/sbc-months.png"
 RECORDS = Path(__file__).parents[1] / "build/sbc"
 KERNEL = "linear + matern32(space) + matern12(space) * time(matern12)"
+CASES = {"months": False, "months_area_effect": True}  # name of a case: whether there is noise
 MONTHS = 6
 DESIGN = Design(n_side=14, n_area=16)
 
@@ -63,6 +65,8 @@ class Series:
         Of the month after the last.
     theta, times : (n,) float64
         Logarithms of the kernel's parameters, of space and of time.
+    own : dict of float
+        The likelihood's own parameters, logarithms.
     mean : float
     rate : (MONTHS + 1, n_pix) float64
     slopes : (n_feat,) float64
@@ -75,6 +79,7 @@ class Series:
     ahead: Bags
     theta: np.ndarray
     times: np.ndarray
+    own: dict[str, float]
     mean: float
     rate: np.ndarray
     slopes: np.ndarray
@@ -84,8 +89,7 @@ class Series:
 
 def make_model(**changed: Any) -> SpaceTime:
     """Return the model, not fitted."""
-    given = {"kernel": KERNEL, "priors": "weak", "season_length": None, "area_effect": False}
-    return SpaceTime(**{**given, **changed})
+    return SpaceTime(**{"kernel": KERNEL, "priors": "weak", "season_length": None, **changed})
 
 
 def settings_of(design: Design, **changed: Any) -> str:
@@ -95,16 +99,23 @@ def settings_of(design: Design, **changed: Any) -> str:
 
 
 def prior_of(model: SpaceTime, state: State) -> HyperPrior:
-    """Tabulate the model's own prior of the kernel's parameters, of space and of time."""
-    n = state.params["theta"].size
+    """Tabulate the model's own prior of the parameters of space, of time and of the noise."""
+    places = _places(model, state)
 
     def density(phi: np.ndarray) -> tuple[float, np.ndarray]:
-        params = {**state.params, "theta": phi[:n], "time": phi[n:]}
-        value, grad = model.log_prior(replace(state, params=params))
-        return value, np.concatenate([grad["theta"], grad["time"]])
+        own = dict(zip(places, np.split(phi, list(places.values())[:-1]), strict=True))
+        value, grad = model.log_prior(replace(state, params={**state.params, **own}))
+        return value, np.concatenate([grad[name] for name in places])
 
     names = (*model._kernel(state.fixed).names, *model.text(state.fixed).time_names)
-    return HyperPrior.of(names, density)
+    return HyperPrior.of((*names, *model.resolved_likelihood.parameters), density)
+
+
+def _places(model: SpaceTime, state: State) -> dict[str, int]:
+    """Return where each array of parameters under priors ends in ``phi``."""
+    names = ("theta", "time", *model.resolved_likelihood.parameters)
+    ends = np.cumsum([state.params[name].size for name in names])
+    return dict(zip(names, ends.tolist(), strict=True))
 
 
 def draw_fields(
@@ -115,7 +126,7 @@ def draw_fields(
     Term by term: a Cholesky factor of its kernel in space, and of its correlation in time.
     """
     fixed, text = state.fixed, model.text(state.fixed)
-    theta, of_time = np.split(phi, [state.params["theta"].size])
+    theta, of_time, *_ = np.split(phi, list(_places(model, state).values())[:-1])
     lag = np.arange(MONTHS + 1.0)
     gap = np.abs(lag[:, None] - lag).astype(int)
     f = np.zeros((lag.size, at.shape[0]))
@@ -158,6 +169,9 @@ def draw_series(model: SpaceTime, design: Design, rng: np.random.Generator) -> S
     z = scaled_inputs(state.fixed, bags.x, bags.coords, np.float64)
     foot = np.concatenate([np.zeros(design.n_feat), z[0, design.n_feat :]])
     steps = foot + np.eye(design.n_feat, z.shape[1])
+    likelihood = model.resolved_likelihood
+    bag_data = likelihood.bag_data(bags.weight, bags.offsets, None)
+    n_kernel = state.params["theta"].size + state.params["time"].size
     for n_tried in range(1, MOST_TRIES + 1):
         phi = prior.draw(rng)
         f = draw_fields(model, state, phi, np.concatenate([z, foot[None], steps]), rng)
@@ -167,12 +181,13 @@ def draw_series(model: SpaceTime, design: Design, rng: np.random.Generator) -> S
         mean = float(rng.uniform(centre - half, centre + half))
         rate = np.exp(mean + f)
         eta = np.stack([segment_sum(bags.weight * each, bags.offsets) for each in rate])
-        y = rng.poisson(eta).astype(np.float64)
+        own = dict(zip(likelihood.parameters, phi[n_kernel:].tolist(), strict=True))
+        y = np.concatenate([likelihood.draw(each[None], own, bag_data, rng) for each in eta])
         if accepted("exp", y[:MONTHS], None):
             months = [counted(own) for own in y]
             periods = [Period(float(t), months[t]) for t in range(MONTHS)]
-            theta, times = np.split(phi, [state.params["theta"].size])
-            return Series(periods, months[-1], theta, times, mean, rate, slopes, eta, n_tried)
+            theta, times = np.split(phi[:n_kernel], [state.params["theta"].size])
+            return Series(periods, months[-1], theta, times, own, mean, rate, slopes, eta, n_tried)
     msg = f"{MOST_TRIES} series drawn from the priors have totals out of range; widen the range"
     raise RuntimeError(msg)
 
@@ -249,6 +264,7 @@ def hyperparameter_ranks(
     held = {name: (series.theta[k], members["theta"][:, k]) for k, name in enumerate(names)}
     for k, name in enumerate(model.text(state.fixed).time_names):
         held[name] = (series.times[k], members["time"][:, k])
+    held |= {name: (value, members[name][:, 0]) for name, value in series.own.items()}
     unit = float(np.log(state.fixed["base_rate"][0]))
     held["mean"] = (series.mean, members["mean"][:, 0] + unit)
     return {
@@ -262,11 +278,17 @@ def _shares(u: np.ndarray) -> list[float]:
 
 
 def run(
-    n_country: int, n_worker: int, records: Path, design: Design = DESIGN, **changed: Any
+    case: str,
+    n_country: int,
+    n_worker: int,
+    records: Path,
+    design: Design = DESIGN,
+    **changed: Any,
 ) -> list[dict[str, Any]]:
-    """Measure the series that have no record yet; return all records."""
+    """Measure the series of a case that have no record yet; return all records."""
+    changed = {"area_effect": CASES[case], **changed}
     one: Callable[[int], dict[str, Any]] = functools.partial(measure, design, changed)
-    path = records / "months.jsonl"
+    path = records / f"{case}.jsonl"
     return run_missing(one, range(n_country), path, settings_of(design, **changed), n_worker)
 
 
@@ -283,10 +305,12 @@ def main() -> None:
     )
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # of the workers
-    records = run(args.countries, args.workers, args.records)
     about = {"design": asdict(DESIGN), "months": MONTHS, "kernel": KERNEL}
-    write_results(args.results / "sbc_months.json", {**about, "series": summary(records)})
-    draw_ranks({"months": columns([r for r in records if "ranks" in r])}, args.figure)
+    found = {case: run(case, args.countries, args.workers, args.records) for case in CASES}
+    series = {case: summary(records) for case, records in found.items()}
+    write_results(args.results / "sbc_months.json", {**about, "series": series})
+    ranked = {case: [r for r in records if "ranks" in r] for case, records in found.items()}
+    draw_ranks({case: columns(records) for case, records in ranked.items()}, args.figure)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ WORDS = {
     "gamma": "gamma",
     "exponential": "exponential",
     "months": "months: Poisson, the last of six",
-    "ahead": "months: Poisson, the one after",
+    "months ahead": "months: Poisson, the one after",
+    "months_area_effect": "months: Poisson with an area effect, the last of six",
+    "months_area_effect ahead": "months: Poisson with an area effect, the one after",
 }
 COLUMNS = ("pixel", "area", "total", "slope", "hyper")
 OFF = 3.0  # standard errors of a mean rank or of a spread that are worth a word
@@ -32,13 +34,12 @@ OFF = 3.0  # standard errors of a mean rank or of a spread that are worth a word
 def rows_of(directory: Path = RESULTS) -> dict[str, dict[str, Any]]:
     """Return the summary of each likelihood, of months, and of the month ahead."""
     found: dict[str, dict[str, Any]] = dict(read_results(directory / "sbc.json")["likelihoods"])
-    series = read_results(directory / "sbc_months.json").get("series")
-    if series:
+    for case, series in read_results(directory / "sbc_months.json")["series"].items():
         ranks = series["ranks"]
         months = {key: test for key, test in ranks.items() if not key.startswith("ahead ")}
         ahead = {key[6:]: test for key, test in ranks.items() if key.startswith("ahead ")}
-        found["months"] = {**series, "ranks": months}
-        found["ahead"] = {**series, "ranks": ahead, "coverage": series["coverage_ahead"]}
+        found[case] = {**series, "ranks": months}
+        found[f"{case} ahead"] = {**series, "ranks": ahead, "coverage": series["coverage_ahead"]}
     return found
 
 

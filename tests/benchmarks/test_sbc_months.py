@@ -12,6 +12,7 @@ from benchmarks import sbc_months as benchmark
 from benchmarks.prior_draws import TOTALS, Design, make_geometry
 from benchmarks.sbc_months import MONTHS, draw_fields, draw_series, make_model
 from models import Period
+from models.gp.priors import LARGE_NOISE, TAIL_NOISE
 from models.gp.scaling import scaled_inputs
 from models.temporal.periods import PeriodSource
 
@@ -44,7 +45,8 @@ def test_fields_have_the_covariance_of_space_and_time_by_hand():
 
 
 def test_a_series_is_what_it_says():
-    series = draw_series(make_model(), SMALL, np.random.default_rng(5))
+    series = draw_series(make_model(area_effect=False), SMALL, np.random.default_rng(5))
+    assert series.own == {}
     assert [period.time for period in series.periods] == list(range(MONTHS))
     y = np.stack([period.bags.y for period in series.periods])
     assert TOTALS[0] <= y.sum() <= TOTALS[1]
@@ -54,15 +56,30 @@ def test_a_series_is_what_it_says():
     assert np.abs(y - series.eta[:MONTHS]).max() < 6 * np.sqrt(series.eta.max()) + 3
 
 
-def test_a_series_is_fitted_and_ranked_and_goes_on_where_it_ended(tmp_path, monkeypatch):
+def test_noise_of_areas_is_drawn_from_its_prior_and_moves_counts():
+    model, rng = make_model(area_effect=True), np.random.default_rng(6)
+    source = PeriodSource([Period(float(t), make_geometry(SMALL, rng)) for t in range(MONTHS)])
+    prior = benchmark.prior_of(model, model.init(source.summary(rng), np.random.default_rng(0)))
+    sd = np.exp([prior.draw(rng)[-1] for _ in range(600)])
+    assert np.mean(sd > LARGE_NOISE) == pytest.approx(TAIL_NOISE, abs=0.04)
+    series = draw_series(model, SMALL, rng)
+    y, eta = np.stack([period.bags.y for period in series.periods]), series.eta[:MONTHS]
+    sd = np.exp(series.own["log_area_sd"])
+    ratio = np.mean((y - eta) ** 2) / np.mean(eta + eta**2 * np.expm1(sd**2))
+    assert 0.3 < ratio < 3.0
+    assert np.mean((y - eta) ** 2 / eta) > 1.5
+
+
+@pytest.mark.parametrize("case", benchmark.CASES)
+def test_a_series_is_fitted_and_ranked_and_goes_on_where_it_ended(case, tmp_path, monkeypatch):
     changed = {"n_inducing": 8, "n_moving": 4, "max_epochs": 3}
-    records = benchmark.run(2, 1, tmp_path, SMALL, **changed)
+    records = benchmark.run(case, 2, 1, tmp_path, SMALL, **changed)
     wanted = {"pixel 0", "ahead area 2", "ahead total", "change", "slope 1"}
     assert wanted <= set(records[0]["ranks"])
     assert all(0 < u < 1 for record in records for u in record["ranks"].values())
     assert np.sum(records[0]["pixels"]) == pytest.approx(1, abs=1e-3)
     monkeypatch.setattr(benchmark, "measure", dict)  # measures nothing
-    assert benchmark.run(2, 1, tmp_path, SMALL, **changed) == records
+    assert benchmark.run(case, 2, 1, tmp_path, SMALL, **changed) == records
     found = benchmark.summary(records)
     ahead = np.mean([record["cover_ahead"]["90"][0] for record in records])
     assert found["coverage_ahead"]["pixels"]["90"][0] == pytest.approx(ahead, abs=1e-4)
@@ -78,9 +95,9 @@ def test_the_page_names_what_deviates(tmp_path):
     series = {**row, "ranks": {**ranks, **ahead}, "coverage_ahead": level}
     likelihoods = {"poisson": {**row, "ranks": ranks}}
     (tmp_path / "sbc.json").write_text(json.dumps({"likelihoods": likelihoods}))
-    (tmp_path / "sbc_months.json").write_text(json.dumps({"series": series}))
+    (tmp_path / "sbc_months.json").write_text(json.dumps({"series": {"months": series}}))
     found = sbc_page.rows_of(tmp_path)
-    assert set(found["ahead"]["ranks"]) == {"pixel 0", "area 0", "total", "slope 0"}
+    assert set(found["months ahead"]["ranks"]) == {"pixel 0", "area 0", "total", "slope 0"}
     page = tmp_path / "page.md"
     page.write_text(f"a\n{sbc_page.BEGIN}\nold\n{sbc_page.END}\nb\n")
     sbc_page.write_page(page, tmp_path)
