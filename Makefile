@@ -113,6 +113,7 @@ bench: $(DEV)  ## run the benchmarks that are not of this code yet, for hours; F
 	$(ONCE) benchmarks.members
 	$(ONCE) benchmarks.sbc --countries 100
 	$(ONCE) benchmarks.sbc_months
+	$(ONCE) benchmarks.months_exact
 	$(BIN)/python -m benchmarks.sbc_page
 	$(ONCE) benchmarks.fits_fuzz
 	$(ONCE) benchmarks.levels
