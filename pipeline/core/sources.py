@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("geo", "models", "pipeline")
-#: What makes up the page of a report; counts where a module of its room is reached.
-_ASSETS = (".j2", ".css", ".js")
+#: What makes up the page of a report, and tables that modules read; counts where a module of its
+#: room is reached.
+_ASSETS = (".j2", ".css", ".js", ".json")
 #: What the configuration asks the models goes into its values, which count as keys do.
 _NOT_FOLLOWED = {"pipeline.config.": "models", "pipeline.responses.": "models"}
 _MOST_FACTS = 5000  # of other versions of the files, before they are forgotten

@@ -30,6 +30,7 @@ def tree(tmp_path, monkeypatch):
         "pipeline/room/unused.py": "C = 1\n",
         "pipeline/config/schema.py": "def check():\n    from models import kinds\n",
         "pipeline/room/page.j2": "<p>",
+        "pipeline/room/table.json": "[1]",
         "models/lazy.py": "from models import kinds\nA = kinds.K\n",
         "models/kinds.py": "K = 1\n",
     }
@@ -52,6 +53,7 @@ def tree(tmp_path, monkeypatch):
         ("models/kinds.py", '"""Say."""\n\nK = (\n    1  # one\n)\n', set()),
         ("models/kinds.py", "K = 2\n", {"models.kinds"}),
         ("pipeline/room/page.j2", "<b>", {"pipeline.room"}),
+        ("pipeline/room/table.json", "[2]", {"pipeline.room"}),
         ("pipeline/__init__.py", "D = 1\n", {"pipeline"}),
     ],
 )
