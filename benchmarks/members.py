@@ -1,17 +1,20 @@
-"""Ten chosen draws of the hyperparameters, and ten of strata, beside two hundred.
+"""Ten chosen draws of the hyperparameters, and ten of strata, beside a hundred of a longer chain.
 
     python -m benchmarks.members [--countries 8] [--world base]
 
 Countries are those of :mod:`benchmarks.trust`. ``strata`` takes the middle draw of each stratum of
 the noise's share, as the model did before; ``chosen`` those of the same strata whose moments are
-the nearest to the chain's (:mod:`models.aggregate.matched_draws`), as it does. ``off``: root mean
-square difference of the means of log rates to those of 200 draws, in deviations of the latter;
+the nearest to the chain's (:mod:`models.aggregate.matched_draws`), as it does; ``again`` the same
+of a chain of another seed. What they are held against is of a chain of its own, ten times as long.
+``off``: root mean square difference of the means of log rates, in deviations of the reference;
 ``sd``: mean ratio of deviations, and ``sd_between``: its deviation between countries. It ends with
-an error where both ways took the same draws. Writes ``benchmarks/results/members.json``.
+an error where two ways took the same draws. Writes ``benchmarks/results/members.json``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -21,10 +24,12 @@ from benchmarks.designs import default_model
 from benchmarks.grids import Grid
 from benchmarks.report import RESULTS, parsed, write_results
 from benchmarks.trust import WORLDS, draw
+from models.aggregate import hyperparameter_chain, refinement
 from models.aggregate.hyperparameter_chain import Chain
 from models.backend.blas import one_blas_thread
 
-MANY, FEW = 200, 10
+MANY, FEW = 100, 10
+LONGER = 10  # times as many steps of the chain that is the reference
 N_DRAWS = 1000  # of areas, and of each pixel
 
 
@@ -45,15 +50,36 @@ def moments(grid: Grid, members: int) -> dict[str, tuple[np.ndarray, np.ndarray]
     return {name: (own.mean(axis=0), own.std(axis=0)) for name, own in each.items()}
 
 
+@contextmanager
+def another_chain(seed: int, longer: int = 1) -> Iterator[None]:
+    """Let fits draw their hyperparameters by a chain of another seed, and of another length."""
+    explore, kept = hyperparameter_chain.explore, hyperparameter_chain.KEPT * longer
+
+    def other(evidence: Any, phi: Any, covariance: Any, places: Any, _: int) -> Any:
+        n_draw = kept // hyperparameter_chain.KEPT_EACH
+        return explore(evidence, phi, covariance, places, seed, n_draw)
+
+    with (
+        patch.object(hyperparameter_chain, "KEPT", kept),
+        patch.object(refinement, "explore", other),
+    ):
+        yield
+
+
 def measure(world: str, number: int) -> dict[str, dict[str, list[float]]]:
-    """Compare both ways on one country: ``off`` and ``sd`` of areas and pixels."""
+    """Compare the ways on one country: ``off`` and ``sd`` of areas and pixels."""
     grid = draw(world, number)
     with one_blas_thread():
-        many, ways = moments(grid, MANY), {"chosen": moments(grid, FEW)}
+        with another_chain(1000 + number, LONGER):
+            many = moments(grid, MANY)
+        ways = {"chosen": moments(grid, FEW)}
+        with another_chain(2000 + number):
+            ways["again"] = moments(grid, FEW)
         with patch.object(Chain, "representatives", strata):
             ways["strata"] = moments(grid, FEW)
-    if np.array_equal(ways["chosen"]["pixels"][0], ways["strata"]["pixels"][0]):
-        raise SystemExit(f"country {number}: both ways took the same draws; nothing is compared")
+    for way in ("again", "strata"):
+        if np.array_equal(ways["chosen"]["pixels"][0], ways[way]["pixels"][0]):
+            raise SystemExit(f"country {number}: chosen and {way} took the same draws")
     return {
         way: {
             of: [
@@ -70,7 +96,7 @@ def main() -> None:
     args = parsed(__doc__, countries=8, world={"choices": list(WORLDS), "default": "base"})
     found = [measure(args.world, number) for number in range(args.countries)]
     ways: dict[str, Any] = {}
-    for way in ("strata", "chosen"):
+    for way in ("strata", "chosen", "again"):
         for of in ("areas", "pixels"):
             each = np.array([own[way][of] for own in found])
             off, sd = each.mean(axis=0)
