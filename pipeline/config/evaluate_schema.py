@@ -43,12 +43,14 @@ class Evaluate(Section):
     start: Literal["auto", "cold", "warm"] = Field(
         "auto",
         description="start of the folds' fits: cold as the fit's own, warm at its optimum (by "
-        "mini-batches without what is known of the surface); auto follows the size",
+        "mini-batches without what is known of the surface); auto: warm for leave_out importance "
+        "and for large problems",
     )
     epochs: Annotated[AtLeast1 | Literal["auto"], whole_or("auto", least=1)] = Field(
         "auto",
         examples=[60],
-        description="maximum number of epochs of a fold; auto: fit.max_epochs, warm 60",
+        description="maximum number of epochs of a fold; auto: fit.max_epochs, 60 in large "
+        "problems and where start is warm",
     )
     leave_out: Literal["auto", "refit", "importance"] = Field(
         "auto",

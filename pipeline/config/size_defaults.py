@@ -63,13 +63,16 @@ def sized(config: Config, area_pixels: np.ndarray) -> Config:
         scored = min(scored, fitted) if isinstance(fitted, int) else scored
     else:
         scored = fitted = "all" if fitted == "auto" else fitted
+    leave_out = config.evaluate.leave_out
+    if leave_out == "auto":
+        leave_out = "importance" if config.model.kind in WARM_KINDS else "refit"
     start = config.evaluate.start
+    brief = start == "warm" or (quick and start == "auto")
     if start == "auto":
-        start = "warm" if quick else "cold"
+        start = "warm" if quick or leave_out == "importance" else "cold"
     simulations: int | str = "none"
     if config.model.kind in WARM_KINDS and not large:
         simulations = SIMULATIONS if config.gates.pixel_coverage is None else GATE_SIMULATIONS
-    by_weights = config.model.kind in WARM_KINDS
     return _settled(
         config,
         {
@@ -78,8 +81,8 @@ def sized(config: Config, area_pixels: np.ndarray) -> Config:
             "evaluate": {
                 "area_pixels": scored,
                 "start": start,
-                "epochs": min(epochs, WARM_EPOCHS) if start == "warm" else epochs,
-                "leave_out": "importance" if by_weights else "refit",
+                "epochs": min(epochs, WARM_EPOCHS) if brief else epochs,
+                "leave_out": leave_out,
                 "calibration": simulations,
             },
         },

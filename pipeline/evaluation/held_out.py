@@ -202,8 +202,7 @@ def fits_begin_warm(config: Config) -> bool:
     config : Config
         Sized.
     """
-    warm = config.evaluate.start == "warm" or config.evaluate.leave_out == "importance"
-    return warm or config.series is not None
+    return config.evaluate.start == "warm" or config.series is not None
 
 
 def fits_at_once(config: Config, store: Any, client: Any) -> int:

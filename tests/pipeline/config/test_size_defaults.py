@@ -36,9 +36,13 @@ def test_in_a_small_problem_auto_is_what_it_was(country: Path) -> None:
     assert found["model"] == {"inducing": "auto", "precision": "float64", "pair_pixels": 64}
     assert found["fit"] == {"area_pixels": "all", "max_epochs": 200}
     assert found["evaluate"]["area_pixels"] == "all"
-    assert found["evaluate"]["start"] == "cold"
+    assert found["evaluate"]["start"] == "warm"
     assert found["evaluate"]["leave_out"] == "importance"
     assert found["evaluate"]["epochs"] == 200
+    refits = load_config(country, None, {"evaluate": {"leave_out": "refit"}})
+    assert settings(sized(refits, SMALL))["evaluate"]["start"] == "cold"
+    cold = load_config(country, None, {"evaluate": {"start": "cold"}})
+    assert settings(sized(cold, SMALL))["evaluate"]["start"] == "cold"
     # What has not been settled stands for the same.
     settled = new_model(sized(load_config(country), SMALL)).get_params()
     assert settled == new_model(load_config(country)).get_params()
