@@ -78,13 +78,16 @@ def check(
       disagg check demo/disagg.yaml --json > inputs.json
     """  # noqa: D301
     from pipeline.core.json_values import jsonable
-    from pipeline.inspection.seen import Seen
 
     with reported_errors(output, f"disagg check {config}"):
         if page is not None and not html:
             remedy = f"give --html to write a page, or leave {page} out"
             raise InputError(Problem(str(page), "one configuration is checked at a time", remedy))
-        seen = Seen() if html else None
+        seen: Seen | None = None
+        if html:
+            from pipeline.inspection.seen import Seen
+
+            seen = Seen()
         problems, parsed, examined, found = all_problems(
             config, period, output.progress(LINE_AFTER_S), None if seen is None else seen.look
         )
