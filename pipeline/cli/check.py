@@ -15,13 +15,11 @@ import typer
 from geo.core.errors import InputError, Problem
 from geo.core.text_safety import terminal_text
 from pipeline.cli.console import (
-    AsJson,
     Output,
-    Quiet,
-    Verbose,
     print_error,
     reported_errors,
     status_of,
+    with_output_options,
 )
 from pipeline.cli.versions import ConfigFile, Period
 
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from pipeline.ingest.profile import Profile
     from pipeline.ingest.raster_suspicions import Suspicion
     from pipeline.inspection.fixed import Fixed
-    from pipeline.inspection.seen import Seen
 
 
 LINE_AFTER_S = 10.0  # from which a line says what takes so long
@@ -45,6 +42,7 @@ Page = Annotated[
 ]
 
 
+@with_output_options
 def check(
     config: ConfigFile,
     page: Page = None,
@@ -56,9 +54,8 @@ def check(
         bool,
         typer.Option("--fix", help="Propose what can be mended safely, and a crosswalk of names."),
     ] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    output: Output,
 ) -> None:
     """Check the configuration and all inputs; report every problem; write nothing else.
 
@@ -82,12 +79,15 @@ def check(
     """  # noqa: D301
     from pipeline.core.json_values import jsonable
 
-    output = Output(as_json, quiet, verbose)
     with reported_errors(output, f"disagg check {config}"):
         if page is not None and not html:
             remedy = f"give --html to write a page, or leave {page} out"
             raise InputError(Problem(str(page), "one configuration is checked at a time", remedy))
-        seen = _nothing_seen() if html else None
+        seen: Seen | None = None
+        if html:
+            from pipeline.inspection.seen import Seen
+
+            seen = Seen()
         problems, parsed, examined, found = all_problems(
             config, period, output.progress(LINE_AFTER_S), None if seen is None else seen.look
         )
@@ -113,8 +113,9 @@ def check(
             }
         )
         output.print(_title(config, problems, suspicions))
-        both = sys.stdout.isatty() and sys.stderr.isatty() and not (quiet or as_json)
-        if not (quiet or as_json):
+        told = not (output.quiet or output.as_json)
+        both = told and sys.stdout.isatty() and sys.stderr.isatty()
+        if told:
             if problems or suspicions:
                 _print_findings(problems, suspicions)
             if examined is not None:
@@ -125,7 +126,7 @@ def check(
         if not both:  # the table on the terminal has them all
             for problem in problems:
                 print_error(f"error: {problem}")
-            for suspicion in suspicions if not quiet else ():
+            for suspicion in suspicions if not output.quiet else ():
                 print_error(f"warning: {suspicion}")
         if written is not None:
             output.print(f"\nPage: {written}")
@@ -175,12 +176,6 @@ def _fixed(
     if document is None:
         return Fixed((), None, comments=True)
     return write_fixed(file, Findings(document, config, problems, suspicions), findings)
-
-
-def _nothing_seen() -> Seen:
-    from pipeline.inspection.seen import Seen
-
-    return Seen()
 
 
 def default_page(config: Path) -> Path:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -76,17 +76,17 @@ class Output:
 
     def error(self, line: str) -> None:
         """Print a line on standard error, and write it to the log."""
-        if self.log is not None:
-            self.log.write(line, "error")
-        if self.log is None or self.log_beside:
-            print_error(line)
+        self._say(line, "error", line)
 
     def warn(self, line: str) -> None:
         """Print a warning on standard error, also with --quiet, and write it to the log."""
+        self._say(line, "warning", f"warning: {line}")
+
+    def _say(self, line: str, level: str, shown: str) -> None:
         if self.log is not None:
-            self.log.write(line, "warning")
+            self.log.write(line, level)
         if self.log is None or self.log_beside:
-            print_error(f"warning: {line}")
+            print_error(shown)
 
     def print(self, text: str) -> None:
         """Print a line on standard output, without --quiet or --json."""
@@ -104,7 +104,11 @@ class Output:
 
         if self.log is not None and not self.log_beside:
             return Silent() if self.quiet else self.log.progress()
-        shown = self._shown(Silent, line_after_s or LINE_AFTER_S)
+        shown: Progress = Lines(line_after_s=line_after_s or LINE_AFTER_S)
+        if self.quiet:
+            shown = Silent()
+        elif sys.stderr.isatty():
+            shown = Bars()
         if self.log is None:
             return shown
         from pipeline.updates.log_lines import Both
@@ -122,35 +126,21 @@ class Output:
         with library_messages(handler):
             yield
 
-    def _shown(self, silent: Callable[[], Progress], line_after_s: float) -> Progress:
-        if self.quiet:
-            return silent()
-        return Bars() if sys.stderr.isatty() else Lines(line_after_s=line_after_s)
-
 
 def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --json, --quiet and --verbose to a command; pass them as its parameter ``output``."""
-    shared = {"as_json": AsJson, "quiet": Quiet, "verbose": Verbose}
 
     @functools.wraps(command)
     def wrapped(*, as_json: bool, quiet: bool, verbose: bool, **options: Any) -> None:
         command(**options, output=Output(as_json, quiet, verbose))
 
     specific = inspect.signature(command, eval_str=True).parameters.values()
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [p.replace(kind=keyword) for p in specific if p.name != "output"]
-    parameters += [
-        inspect.Parameter(name, keyword, default=False, annotation=option)
-        for name, option in shared.items()
-    ]
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapped
+    own = [p.replace(kind=p.KEYWORD_ONLY) for p in specific if p.name != "output"]
+    return _with_options(wrapped, own, False, as_json=AsJson, quiet=Quiet, verbose=Verbose)
 
 
 def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --log-format and --log-file to a command of :func:`with_output_options`."""
-    shared = {"log_format": LogFormats, "log_file": LogFile}
 
     @functools.wraps(command)
     def wrapped(
@@ -176,11 +166,23 @@ def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
                 stack.enter_context(log.library_messages())
             command(**options, output=shown)
 
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    return _with_options(wrapped, own, None, log_format=LogFormats, log_file=LogFile)
+
+
+def _with_options(
+    wrapped: Callable[..., None],
+    own: Iterable[inspect.Parameter],
+    default: bool | None,
+    **options: Any,
+) -> Callable[..., None]:
+    """Give a command the parameters of its own and options that stand last."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        *inspect.signature(command, eval_str=True).parameters.values(),
+        *own,
         *(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-            for name, option in shared.items()
+            inspect.Parameter(name, keyword, default=default, annotation=option)
+            for name, option in options.items()
         ),
     ]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

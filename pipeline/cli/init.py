@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from geo.core.errors import InputError, Problem, name_first
-from pipeline.cli.console import AsJson, Output, Quiet, Verbose, reported_errors
+from pipeline.cli.console import Output, reported_errors, with_output_options
 
 if TYPE_CHECKING:
     from pipeline.inspection.guess import Ask
@@ -18,6 +18,7 @@ NAME = "disagg.yaml"
 QUESTIONS = ("areas", "areas.id", "counts", "counts.value", "counts.tested", "population")
 
 
+@with_output_options
 def init(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Where the files are; here by default.")
@@ -32,9 +33,8 @@ def init(
     force: Annotated[
         bool, typer.Option("--force", help=f"Replace a {NAME} that is there.")
     ] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    output: Output,
 ) -> None:
     """Write a commented configuration from the files of a folder, and check it.
 
@@ -55,7 +55,6 @@ def init(
     from pipeline.inspection.guess import guess
     from pipeline.storage.files import write_text
 
-    output = Output(as_json, quiet, verbose)
     with reported_errors(output, f"disagg init {folder}", resumable=False):
         target = folder / NAME
         if not folder.is_dir():

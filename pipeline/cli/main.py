@@ -38,7 +38,14 @@ from pipeline.cli.init import init
 from pipeline.cli.migrate import migrate
 from pipeline.cli.plan import Within, describe, plan, propose_within
 from pipeline.cli.repeat import Into, Record, check_repeat_options, load_repetition
-from pipeline.cli.versions import ConfigFile, Period, add_commands, print_publication
+from pipeline.cli.versions import (
+    ConfigFile,
+    Period,
+    print_publication,
+    publish,
+    rollback,
+    versions,
+)
 from pipeline.core.exit_status import ExitStatus, help_text
 from pipeline.core.signals import signals_raise
 from pipeline.core.supervised import supervised
@@ -62,13 +69,8 @@ app = typer.Typer(
 app.add_typer(bags, name="bags")
 app.add_typer(chap, name="chap")
 app.add_typer(dhis2, name="dhis2")
-add_commands(app)
-app.command()(demo)
-app.command()(check)
-app.command()(init)
-app.command()(plan)
-app.command()(compare)
-app.command()(migrate)
+for _command in (publish, versions, rollback, demo, check, init, plan, compare, migrate):
+    app.command()(_command)
 app.command("config")(config_reference)
 
 
@@ -266,10 +268,9 @@ def models(as_json: AsJson = False) -> None:
 
 
 # Schedulers decide by the status: every command's help has the table.
-_groups = (app, bags, chap, dhis2)
-_commands = (command for group in _groups for command in group.registered_commands)
-for _each in _commands:
-    _each.epilog = f"\b\nExit status:\n{help_text()}"
+for _group in (app, bags, chap, dhis2):
+    for _each in _group.registered_commands:
+        _each.epilog = f"\b\nExit status:\n{help_text()}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -410,7 +411,8 @@ def _run_stages(
             run.config = config
             output.name_log(config)
             if publishes:
-                from pipeline.publishing.publish import check_publishable, publish
+                from pipeline.publishing.publish import check_publishable
+                from pipeline.publishing.publish import publish as publish_run
 
                 run.retried(lambda: check_publishable(config))
             if within is not None:
@@ -433,7 +435,7 @@ def _run_stages(
             )
             if publishes:
                 at.append("publish")
-                published = run.retried(lambda: publish(config, progress=progress))
+                published = run.retried(lambda: publish_run(config, progress=progress))
                 run.published(config, published)
         place = config.output.place
         maps = [f"{place}/{name}" for name in announced_files(config.output.dir)]

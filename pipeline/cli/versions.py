@@ -145,12 +145,6 @@ def rollback(
         output.print(f"current version: {now.name} (before: {was or 'none'})")
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add the commands to ``disagg``."""
-    for command in (publish, versions, rollback):
-        app.command()(command)
-
-
 def read(path: Path, period: str | None) -> Config:
     """Read a configuration whose inputs may be missing."""
     from pipeline.config.reader import read_config

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from pipeline.config.base import Section, config_error
-from pipeline.config.values import InputPath, LocalDir, Memory, Number, Scheduler, Workers
+from pipeline.config.values import InputPath, LocalDir, Memory, Scheduler, Seconds, Workers
 
 
 class Tls(Section):
@@ -30,9 +30,7 @@ class Kubernetes(Section):
     name: Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")] = Field(
         "disagg", description="name of the cluster; by default made of the map's name and address"
     )
-    timeout: Annotated[Number, Field(gt=0)] = Field(
-        300, json_schema_extra={"unit": "s"}, description="seconds to wait for pods"
-    )
+    timeout: Seconds = Field(300, description="seconds to wait for pods")
     env: dict[str, str] = Field(
         default_factory=dict,
         examples=[{"OMP_NUM_THREADS": "1"}],
@@ -65,9 +63,7 @@ class Gateway(Section):
     auth: Literal["basic", "kerberos", "jupyterhub"] | None = Field(
         None, description="authentication; by default, that of the Dask Gateway configuration"
     )
-    timeout: Annotated[Number, Field(gt=0)] = Field(
-        300, json_schema_extra={"unit": "s"}, description="seconds to wait for workers"
-    )
+    timeout: Seconds = Field(300, description="seconds to wait for workers")
     options: dict[str, Any] = Field(
         default_factory=dict,
         examples=[{"worker_memory": 8}],
@@ -107,9 +103,8 @@ class Jobqueue(Section):
         description="directory that all nodes see, for certificates and logs of jobs; "
         "~/.cache/disagg/jobs by default",
     )
-    timeout: Annotated[Number, Field(gt=0)] = Field(
+    timeout: Seconds = Field(
         3600,
-        json_schema_extra={"unit": "s"},
         description="seconds to wait for the first job",
     )
 
@@ -139,7 +134,6 @@ class Compute(Section):
     device: Literal["auto", "cpu", "gpu"] = Field("auto", description="device for the arithmetic")
     memory: Memory = Field(
         "auto",
-        json_schema_extra={"unit": "bytes"},
         examples=["8GiB"],
         description="memory of a worker, such as 8GiB",
     )
@@ -150,13 +144,11 @@ class Compute(Section):
     )
     device_memory: Memory = Field(
         "auto",
-        json_schema_extra={"unit": "bytes"},
         examples=["12GiB"],
         description="limit of GPU memory, such as 12GiB; auto: most of it",
     )
-    wait: Annotated[Number, Field(gt=0)] = Field(
+    wait: Seconds = Field(
         60,
-        json_schema_extra={"unit": "s"},
         description="seconds to wait for a worker if none is left",
     )
     kubernetes: Kubernetes | None = Field(None, description="for scheduler: kubernetes")

@@ -34,8 +34,8 @@ def _several(value: Any) -> Any:
     return [value] if isinstance(value, str | int) and not isinstance(value, bool) else value
 
 
-Texts = Annotated[tuple[Text, ...], BeforeValidator(_several)]
-Paths = Annotated[tuple[InputPath, ...], BeforeValidator(_several)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_several), Field(json_schema_extra=or_one)]
+Paths = Annotated[tuple[InputPath, ...], BeforeValidator(_several), Field(json_schema_extra=or_one)]
 
 
 class Pull(Section):
@@ -46,26 +46,22 @@ class Pull(Section):
     )
     parents: Texts = Field(
         (),
-        json_schema_extra=or_one,
         examples=[["ImspTQPwCqd"]],
         description="organisation units to take those below; all that the user sees by default",
     )
     data: Texts = Field(
         (),
-        json_schema_extra=or_one,
         examples=[["fbfJHSPpUQD"]],
         description="data elements, ELEMENT.OPTIONCOMBO for one category option combo, or "
         "indicators of the counts; required with a server",
     )
     tested: Texts = Field(
         (),
-        json_schema_extra=or_one,
         examples=[["Ix2HsbDMLea"]],
         description="the same for counts.tested",
     )
     periods: Texts = Field(
         (),
-        json_schema_extra=or_one,
         examples=[["202201..latest"]],
         description="periods in DHIS2's codes: 202401, 202201..202412, 202201..latest (the last "
         "that is over), or LAST_12_MONTHS with the analytics; required with a server",
@@ -93,7 +89,6 @@ class Pull(Section):
     )
     values: Paths = Field(
         (),
-        json_schema_extra=or_one,
         examples=[["values.csv"]],
         description="files in place of the server: JSON of any of its resources, or CSV of data "
         "values",

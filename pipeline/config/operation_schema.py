@@ -47,6 +47,7 @@ def _published(value: Any, info: ValidationInfo) -> Any:
 Directory = Annotated[Path, BeforeValidator(_local), AfterValidator(_beside)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 Amount = Annotated[float, Field(strict=True, ge=0)]
+Delay = Annotated[Amount, Field(json_schema_extra={"unit": "s"})]
 Count = Annotated[int, Field(strict=True, ge=0)]
 
 
@@ -165,22 +166,18 @@ class Update(Section):
         "queue", description="if another run updates the map: wait for it, or do nothing"
     )
     retries: Count = Field(3, description="number of retries after a transient error")
-    retry_delay_s: Amount = Field(
-        30.0, json_schema_extra={"unit": "s"}, description="seconds before a retry; doubles"
-    )
+    retry_delay_s: Delay = Field(30.0, description="seconds before a retry; doubles")
     timeout_s: Annotated[float, Field(strict=True, gt=0)] = Field(
         86400.0,
         json_schema_extra={"unit": "s"},
         description="maximum seconds of a stage; its checkpoint is kept",
     )
-    settle_s: Amount = Field(
+    settle_s: Delay = Field(
         10.0,
-        json_schema_extra={"unit": "s"},
         description="seconds without a change after which a new file is complete",
     )
-    doubt_s: Amount = Field(
+    doubt_s: Delay = Field(
         3600.0,
-        json_schema_extra={"unit": "s"},
         description="the same for new counts that look cut off: few rows, a short last line",
     )
 

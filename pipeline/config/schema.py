@@ -55,7 +55,7 @@ from pipeline.config.series import Series, moves
 from pipeline.config.values import (
     InputPath,
     Name,
-    Number,
+    Seconds,
     Whole,
 )
 from pipeline.config.windows import wrong_window
@@ -75,9 +75,8 @@ class StorageSection(Section):
     retries: Annotated[Whole, Field(ge=0)] = Field(
         6, description="number of retries after a failure"
     )
-    timeout: Annotated[Number, Field(gt=0)] = Field(
+    timeout: Seconds = Field(
         60,
-        json_schema_extra={"unit": "s"},
         description="seconds without data after which an attempt fails",
     )
     scratch: InputPath | None = Field(

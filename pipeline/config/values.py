@@ -169,6 +169,7 @@ InputPath = Annotated[str, AfterValidator(_resolve)]
 Name = Annotated[str, AfterValidator(_name)]
 Number = Annotated[float, BeforeValidator(_plain_number)]
 Whole = Annotated[int, BeforeValidator(_plain_number)]
+Seconds = Annotated[Number, Field(gt=0, json_schema_extra={"unit": "s"})]
 Seed = Annotated[Whole, Field(ge=0)]
 
 AtLeast1 = Annotated[int, Field(ge=1)]
@@ -182,7 +183,7 @@ Kilometres = Annotated[
 ]
 """A distance of at least 0, or ``auto``."""
 
-Memory = Annotated[str, BeforeValidator(_memory)]
+Memory = Annotated[str, BeforeValidator(_memory), Field(json_schema_extra={"unit": "bytes"})]
 """An amount such as 8GiB, or ``auto``."""
 
 Scheduler = Annotated[str, BeforeValidator(_scheduler)]

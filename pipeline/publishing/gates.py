@@ -58,32 +58,17 @@ def _checks(config: Config, before: Path | None) -> Iterator[Check]:
     stages = read_json(out / "work" / "stages.json")
     if gates.converged:
         converged = stages.get("fit", {}).get("summary", {}).get("converged")
-        yield _check("converged", converged, "true", lambda v: v, "the fit has not converged", "")
+        yield _check("converged", converged, "true", bool, "the fit has not converged", "")
     held_out = report.get("held_out", {}).get(gates.scheme, {})
     score, constant = _score(held_out.get("model")), _score(held_out.get("constant"))
     if gates.min_gain is not None:
         gain = None if score is None or constant is None else constant - score
-        least = gates.min_gain
-        yield _check(
-            "held-out gain",
-            gain,
-            f"at least {least:g} nats an area",
-            lambda v: v >= least,
-            f"gain over a constant rate on held-out areas ({gates.scheme}) is {_say(gain)} "
-            f"nats an area, at least {least:g} required",
-            "evaluate.schemes",
-        )
+        said = f"gain over a constant rate on held-out areas ({gates.scheme}) is"
+        yield _at_least("held-out gain", gain, gates.min_gain, said, unit=" nats an area")
     if gates.min_correlation is not None:
-        value, lowest = _association(held_out.get("model")), gates.min_correlation
-        yield _check(
-            "held-out correlation",
-            value,
-            f"at least {lowest:g}",
-            lambda v: v >= lowest,
-            f"correlation on held-out areas ({gates.scheme}) is {_say(value)}, at least "
-            f"{lowest:g} required",
-            "evaluate.schemes",
-        )
+        value = _association(held_out.get("model"))
+        said = f"correlation on held-out areas ({gates.scheme}) is"
+        yield _at_least("held-out correlation", value, gates.min_correlation, said)
     if gates.coverage is not None:
         least, largest = gates.coverage
         level = f"{config.output.interval:g}"
@@ -116,15 +101,9 @@ def _checks(config: Config, before: Path | None) -> Iterator[Check]:
     if gates.max_change is not None and before is not None:
         per = config.output.rate_per  # the published map may have another unit
         scale = per / read_json(before / "version.json").get("rate_per", per)
-        change, limit = map_change(before, out, scale), gates.max_change
-        yield _check(
-            "change",
-            change,
-            f"at most {limit:g}",
-            lambda v: v <= limit,
-            f"the map changed by {_say(change)} from {before.name}, at most {limit:g} allowed",
-            "the grid",
-        )
+        change = map_change(before, out, scale)
+        said = f"the map changed by {_say(change)} from {before.name}"
+        yield _at_most("change", change, gates.max_change, said, "the grid")
     yield from _better_than_constant(config, report, absent.get("share"))
 
 
@@ -144,15 +123,8 @@ def _label_checks(config: Config, scores: dict[str, Any]) -> Iterator[Check]:
             said = f"held-out {name}: {why}; remove gates.{key}"
             yield Check(f"held-out {name}", None, f"at most {most:g}", False, said)
             continue
-        limit = float(most)
-        yield _check(
-            f"held-out {name}",
-            value,
-            f"at most {most:g}",
-            limit.__ge__,
-            f"{name} of held-out areas ({gates.scheme}) is {_say(value)}, at most {most:g} allowed",
-            "evaluate.schemes",
-        )
+        said = f"{name} of held-out areas ({gates.scheme}) is {_say(value)}"
+        yield _at_most(f"held-out {name}", value, most, said, "evaluate.schemes")
 
 
 def _pixel_coverage(report: dict[str, Any], limits: tuple[float, float], interval: float) -> Check:
@@ -311,6 +283,19 @@ def _check(
         return Check(gate, None, asked, False, f"{gate}: was not measured{hint}")
     passed = bool(holds(value))
     return Check(gate, value, asked, passed, "" if passed else f"{gate}: {failed}")
+
+
+def _at_least(gate: str, value: Any, least: float, said: str, unit: str = "") -> Check:
+    """Check a score of held-out areas; ``said`` comes before its value."""
+    failed = f"{said} {_say(value)}{unit}, at least {least:g} required"
+    asked = f"at least {least:g}{unit}"
+    return _check(gate, value, asked, lambda v: v >= least, failed, "evaluate.schemes")
+
+
+def _at_most(gate: str, value: Any, most: float, said: str, source: str) -> Check:
+    """Check a value that may be too large; ``said`` holds it already."""
+    failed = f"{said}, at most {most:g} allowed"
+    return _check(gate, value, f"at most {most:g}", lambda v: v <= most, failed, source)
 
 
 def _score(scores: dict[str, Any] | None) -> float | None:

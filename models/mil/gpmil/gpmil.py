@@ -80,19 +80,11 @@ class GPMIL(LatentGP):
     source = "Kim and De la Torre 2010"
     sweep: ClassVar[Sweep] = "single"
 
-    likelihood: Literal["softmax", "witness"] = "softmax"
-    kernel: str = "rbf"
-    scaling: Literal["deviation", "range"] = "deviation"
-    priors: Literal["weak", "none"] = "weak"
     learn_variance: bool = True
-    learn_mean: bool = True
     projection: Literal["whole", "blocks"] = "whole"
-    coldest: Positive = 10.0
     n_starts: Count = 1
     max_epochs: Count = 50
     tolerance: Positive = 0.01
-    n_draws: Count = 500
-    seed: int = 0
 
     @override
     def fit_once(

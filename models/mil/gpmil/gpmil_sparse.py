@@ -8,7 +8,7 @@ under the joint distribution of a bag's latent values.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -80,15 +80,9 @@ class GPMILS(LatentGP):
     sweep: ClassVar[Sweep] = "minibatch"
     needs_calibration: ClassVar[bool] = True
 
-    likelihood: Literal["softmax", "witness"] = "softmax"
     n_inducing: Count = 200
-    kernel: str = "rbf"
-    scaling: Literal["deviation", "range"] = "deviation"
-    priors: Literal["weak", "none"] = "weak"
     learn_kernel: bool = True
-    learn_mean: bool = True
     learn_inducing: bool = True
-    coldest: Positive = 10.0
     anneal_epochs: Count = 10
     n_samples: Annotated[int, Range(2, 99998, even=True)] = 64
     pair_pixels: Count = 256
@@ -97,9 +91,7 @@ class GPMILS(LatentGP):
     learning_rate: Positive = 0.05
     tolerance: Positive = 1e-3
     natural_rate: Positive = 0.5
-    n_draws: Count = 500
     dtype: Precision = "float64"
-    seed: int = 0
 
     # -- the contract with the training loop ---------------------------------------------------
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,14 +17,23 @@ from models.likelihoods.probability import Probability, ProbabilityDraws
 from models.mil.data.classifier import Classifier
 from models.mil.data.inner_folds import Settings
 from models.mil.gpmil.bag_posterior import mode_probability, predict_bags
+from models.training.parameters import Count, Positive
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LatentGP(KernelModel, Classifier):
     """Base of the classifiers whose bag is as positive as the largest of its latent values."""
 
     on_device: ClassVar[bool] = False
 
-    n_draws: int
+    likelihood: Literal["softmax", "witness"] = "softmax"
+    kernel: str = "rbf"
+    scaling: Literal["deviation", "range"] = "deviation"
+    priors: Literal["weak", "none"] = "weak"
+    learn_mean: bool = True
+    coldest: Positive = 10.0
+    n_draws: Count = 500
+    seed: int = 0
 
     @override
     def tuning_settings(self, mean_size: float) -> Sequence[Settings]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ class Grower:
         Instances, a feature in a row; categories numbered.
     offsets, label, y, n_class, criterion, variant, n_category, has_missing, codes, edges, ranges,
     n_try, n_value
-        As :func:`models.mil.trees.bag_trees.grow_tree` takes them.
+        As :func:`models.mil.trees.bag_trees.grow_tree` takes them, in its order.
     """
 
     x: np.ndarray
@@ -51,23 +51,8 @@ class Grower:
         """Grow the tree of this seed."""
         from models.mil.trees.bag_trees import grow_tree
 
-        *arrays, found_in, n_node = grow_tree(
-            self.x,
-            self.offsets,
-            self.label,
-            self.y,
-            self.n_class,
-            self.criterion,
-            self.variant,
-            self.n_category,
-            self.has_missing,
-            self.codes,
-            self.edges,
-            self.ranges,
-            self.n_try,
-            self.n_value,
-            np.uint64(seed),
-        )
+        given = (getattr(self, each.name) for each in fields(self))
+        *arrays, found_in, n_node = grow_tree(*given, np.uint64(seed))
         names = ("feature", "value", "ratio", "missing_left", "child", "leaf", "gain")
         kept = {name: a[:n_node].copy() for name, a in zip(names, arrays, strict=True)}
         return Tree(int(seed), kept, found_in)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from models.core.block import BagBlock
-from models.core.protocol import Arrays, State, Summary, Sweep, override
-from models.gp.kernel_model import KernelModel
+from models.core.protocol import Arrays, Info, State, Summary, Sweep, override
+from models.gp.kernel_model import KernelModel, whitened
 from models.gp.scaling import scaled_inputs, scaling_of
 from models.gp.sparse_gp import Whitened, factorise, lower_backward
 from models.mil.data.classifier import Classifier, without_unused_coords
@@ -33,6 +33,8 @@ class ClosedFormClassifier(KernelModel, Classifier):
     variance: Any
     lengthscale: Any
     intercept_sd: float
+    learn_kernel: bool
+    tolerance: float
 
     @override
     def init(self, sample: Summary, rng: np.random.Generator) -> State:
@@ -52,6 +54,18 @@ class ClosedFormClassifier(KernelModel, Classifier):
         }
         memory = {"moves": np.zeros(1), "settled": np.zeros(1), "bound": np.full(1, -np.inf)}
         return State(params, fixed, memory, rate=self.learning_rate)
+
+    @override
+    def block_params(self, state: State) -> Arrays:
+        params = state.params
+        return {
+            **state.fixed,
+            "theta": params["theta"],
+            "w": params["w"],
+            "lower_inv": self._lower_inv(state),
+            "v_mean": params["v_mean"],
+            "factor": whitened(params).factor(),
+        }
 
     @abstractmethod
     def start_points(
@@ -87,6 +101,28 @@ class ClosedFormClassifier(KernelModel, Classifier):
         moves = memory["moves"]
         new, moments = adam_step(params, grad, memory, int(moves[0]), state.rate)
         return new, {**moments, "moves": moves + 1}
+
+    def updated(
+        self,
+        state: State,
+        new: tuple[Arrays, Arrays],
+        sums: Arrays,
+        bound: float,
+        n_bag_total: int,
+    ) -> tuple[State, Info]:
+        """Return the state after ``q`` went to its optimum; the kernel moves once ``q`` settled.
+
+        ``new`` are ``params`` and ``memory`` with that ``q``, ``bound`` is its bound.
+        """
+        params, memory = new
+        rise = (bound - float(memory["bound"][0])) / n_bag_total
+        memory["bound"] = np.array([bound])
+        if "lower" in sums:
+            params, memory = self.move_kernel(state, params, memory, sums)
+        elif self.learn_kernel and rise < SETTLED:
+            memory["settled"] = np.ones(1)
+        done = None if self.learn_kernel else bool(rise < self.tolerance)
+        return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound, done)
 
     def _lower_inv(self, state: State) -> np.ndarray:
         params, kernel = state.params, self._kernel(state.fixed)

@@ -25,14 +25,13 @@ from models.core.block import BagBlock
 from models.core.protocol import Arrays, Info, State, Stats, Summary, override
 from models.gp.inducing_points import choose_inducing_points
 from models.gp.instance_pass import InstancePass
-from models.gp.kernel_model import whitened
 from models.gp.scaling import scaled_inputs
 from models.gp.site_posterior import SiteSums
 from models.likelihoods.probability import Probability, ProbabilityDraws
 from models.mil.data.inner_folds import Rounds, Settings
 from models.mil.variational import psi_prior
 from models.mil.variational.bag_draws import BagDraws
-from models.mil.variational.closed_form import LENGTHSCALES, SETTLED, ClosedFormClassifier
+from models.mil.variational.closed_form import LENGTHSCALES, ClosedFormClassifier
 from models.mil.variational.label_factors import label_terms, start_logits, update_logits
 from models.mil.variational.psi_prior import PriorDraws
 from models.mil.variational.sigmoid_densities import Density, find_density
@@ -201,16 +200,11 @@ class PsiVGPMIL(ClosedFormClassifier):
 
     @override
     def block_params(self, state: State) -> Arrays:
-        params, memory = state.params, state.memory
-        totals, known = memory["totals"], not np.isnan(memory["totals"]).any()
-        learns = bool(self.learn_kernel and memory["settled"][0] and known)
+        totals = state.memory["totals"]
+        known = not np.isnan(totals).any()
+        learns = bool(self.learn_kernel and state.memory["settled"][0] and known)
         return {
-            **state.fixed,
-            "theta": params["theta"],
-            "w": params["w"],
-            "lower_inv": self._lower_inv(state),
-            "v_mean": params["v_mean"],
-            "factor": whitened(params).factor(),
+            **super().block_params(state),
             "learns": np.array([learns]),
             "wants_totals": np.array([self.learn_kernel and not known]),
             "share": psi_prior.shares(totals) if known else np.zeros_like(totals),
@@ -265,14 +259,7 @@ class PsiVGPMIL(ClosedFormClassifier):
             if np.isnan(memory["totals"]).any():
                 memory["totals"] = sums["totals"]
             bound -= psi_prior.log_z(memory["totals"])
-        rise = (bound - float(memory["bound"][0])) / n_bag_total
-        memory["bound"] = np.array([bound])
-        if "lower" in sums:
-            params, memory = self.move_kernel(state, params, memory, sums)
-        elif self.learn_kernel and rise < SETTLED:
-            memory["settled"] = np.ones(1)
-        done = None if self.learn_kernel else bool(rise < self.tolerance)
-        return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound, done)
+        return self.updated(state, (params, memory), sums, bound, n_bag_total)
 
     @override
     def kernel_gradient(self, state: State, sums: Arrays) -> np.ndarray:

@@ -12,7 +12,7 @@ from models.core.protocol import Arrays, Info, State, Stats, Sweep, override
 from models.gp.kernel_model import whitened
 from models.mil.variational.label_factors import MAX_SWEEPS, start_logits, update_logits
 from models.mil.variational.psi_vgpmil import PsiVGPMIL
-from models.training.parameters import Count, Positive, Precision, Range, Share
+from models.training.parameters import Count, Positive, Range, Share
 
 KERNEL_SHARE = 0.1  # of a step's rate, that Adam on the kernel has
 
@@ -52,12 +52,9 @@ intercept_sd, start, learn_kernel, bag_rule, n_draws, max_epochs, tolerance, dty
 
     n_prior_draws: Count = field(default=64, init=False)
     batch_bags: Count = 32
-    max_epochs: Count = 100
     learning_rate: Annotated[float, Range(0, 1, above=True)] = 0.5
     decay: Share = 0.6
     tolerance: Positive = 1e-3
-    dtype: Precision = "float64"
-    seed: int = 0
 
     @override
     def check_params(self) -> None:

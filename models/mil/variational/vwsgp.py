@@ -30,7 +30,7 @@ from models.likelihoods.labels import EVIDENCE_LIKELIHOODS
 from models.likelihoods.prediction import Prediction
 from models.likelihoods.probability import Probability
 from models.mil.data.inner_folds import Rounds, Settings
-from models.mil.variational.closed_form import LENGTHSCALES, SETTLED, ClosedFormClassifier
+from models.mil.variational.closed_form import LENGTHSCALES, ClosedFormClassifier
 from models.training.parameters import Count, NotNegative, Positive, Precision
 
 STARTS = (1.0, 0.8, 0.6, 0.4, 0.2)  # powers of the prior's xi that the first update tries
@@ -194,14 +194,9 @@ class VWSGP(ClosedFormClassifier):
     def block_params(self, state: State) -> Arrays:
         params = state.params
         return {
-            **state.fixed,
-            "theta": params["theta"],
-            "w": params["w"],
+            **super().block_params(state),
             "noise": np.exp(params["log_noise"]),
             "scale": np.exp(params["log_scale"]),
-            "lower_inv": self._lower_inv(state),
-            "v_mean": params["v_mean"],
-            "factor": whitened(params).factor(),
             "v_before": state.memory["v_mean"],
             "factor_before": whitened(state.memory).factor(),
             "stretch": state.memory["stretch"],
@@ -290,14 +285,7 @@ class VWSGP(ClosedFormClassifier):
             for name, paid in (("stretch", best == 1), ("shift", best > 1)):
                 way = float(memory[name][0]) * (GROW if paid else SHRINK)
                 memory[name] = np.array([np.clip(way, *WAYS[name])])
-        rise = (bound - float(memory["bound"][0])) / n_bag_total
-        memory["bound"] = np.array([bound])
-        if memory["settled"][0]:
-            params, memory = self.move_kernel(state, params, memory, sums)
-        elif self.learn_kernel and rise < SETTLED:
-            memory["settled"] = np.ones(1)
-        done = None if self.learn_kernel else bool(rise < self.tolerance)
-        return State(params, state.fixed, memory, state.step + 1, state.rate), Info(bound, done)
+        return self.updated(state, (params, memory), sums, bound, n_bag_total)
 
     def _best_noise(self, params: Arrays, stats: Stats, sums: Arrays) -> np.ndarray:
         """Return the logarithm of the best noise for this ``q``, and put ``sums`` in its units."""

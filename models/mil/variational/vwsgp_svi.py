@@ -13,7 +13,7 @@ from models.gp.kernel_model import whitened
 from models.likelihoods.labels import EVIDENCE_LIKELIHOODS
 from models.mil.variational.vwsgp import VWSGP
 from models.training.optim import adam_step
-from models.training.parameters import Count, NotNegative, Positive, Precision
+from models.training.parameters import Count, Positive
 
 LABEL_LIKELIHOODS = tuple(name for name, each in EVIDENCE_LIKELIHOODS.items() if each.labels)
 
@@ -48,20 +48,10 @@ tolerance, dtype, seed
     evidence_variances: ClassVar[tuple[float, ...]] = (5.0,)  # a fit takes many passes
 
     likelihood: Annotated[str, LABEL_LIKELIHOODS] = "probit"
-    aggregate: Literal["auto", "sum", "mean"] = "auto"
-    n_inducing: Count = 50
-    kernel: str = "rbf"
-    lengthscale: Positive | Literal["auto"] = "auto"
-    variance: Positive | Literal["auto"] = "auto"
-    intercept_sd: NotNegative = 3.0
-    learn_kernel: bool = False
     steps: Literal["natural", "adam"] = "natural"
     batch_bags: Count = 32
-    max_epochs: Count = 100
     learning_rate: Positive = 0.1
     tolerance: Positive = 1e-3
-    dtype: Precision = "float64"
-    seed: int = 0
     learn_variance: bool | None = field(default=False, init=False)
     accelerate: bool = field(default=False, init=False)
 
