@@ -6,7 +6,7 @@ import numpy as np
 
 from geo.grids.grid import Grid, Tile
 from geo.grids.owners import Owners
-from geo.sources.source import Band, Description, Source
+from geo.sources.source import Description, Source
 
 
 class AreaSource(Source):
@@ -38,13 +38,7 @@ class AreaSource(Source):
     ) -> None:
         self.path, self.values = path, np.asarray(values, np.float64)
         self._grid, self._owners = grid, owners
-        self._about = Description(
-            grid.crs, grid.transform, grid.shape, bands=(Band(1, variable),), unit=unit
-        )
-
-    def describe(self) -> Description:
-        """Return what the grid and the table say."""
-        return self._about
+        self._about = Description.on(grid, variable, unit)
 
     def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""

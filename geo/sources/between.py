@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from geo.core.errors import InputError, Problem
 from geo.grids.grid import Tile
-from geo.sources.source import ANY_VALUE, Description, Source
+from geo.sources.derived import DerivedSource
+from geo.sources.source import Source
 
 SAME = 1e-3  # of a pixel: transforms are often rounded
 
 
-class BetweenSource(Source):
+class BetweenSource(DerivedSource):
     """The values of two sources, interpolated: a pixel grows by the same share each year.
 
     Parameters
@@ -30,7 +29,8 @@ class BetweenSource(Source):
     """
 
     def __init__(self, before: Source, after: Source, share: float) -> None:
-        self.path, self._before, self._after, self._share = before.path, before, after, share
+        super().__init__(before, None)
+        self._after, self._share = after, share
         a, b = before.describe(), after.describe()
         shift = np.abs(np.subtract(a.transform[:6], b.transform[:6])).max()
         near = shift <= SAME * abs(a.transform.a)
@@ -38,27 +38,18 @@ class BetweenSource(Source):
             found = f"has another grid than {after.path}, so that nothing lies between them"
             remedy = "bring one to the grid of the other (gdalwarp), or give a file of each year"
             raise InputError(Problem(before.path, found, remedy))
-        self._about = replace(a, dtype="float64", nodata=(), valid=ANY_VALUE, scale=1.0, offset=0.0)
-
-    def describe(self) -> Description:
-        """Return what the first holds."""
-        return self._about
 
     def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""
-        return between(self._before.read(window, time), self._after.read(window), self._share)
+        return between(self._source.read(window, time), self._after.read(window), self._share)
 
     def damage(self) -> str:
         """See :meth:`geo.sources.source.Source.damage`."""
-        return self._before.damage() or self._after.damage()
-
-    def squeezed(self) -> float | None:
-        """See :meth:`geo.sources.source.Source.squeezed`."""
-        return self._before.squeezed()
+        return super().damage() or self._after.damage()
 
     def close(self) -> None:
         """Close this thread's handles."""
-        self._before.close()
+        super().close()
         self._after.close()
 
 

@@ -96,10 +96,6 @@ class Cube(Source):
             climatology=time.climatology,
         ).declared(header, self.path)
 
-    def describe(self) -> Description:
-        """Return what the store says, and what is declared."""
-        return self._about
-
     def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""
         return self._values(window, [self.band_of(time)])[0]

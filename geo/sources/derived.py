@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from geo.grids.grid import Tile
-from geo.sources.source import ANY_VALUE, Description, Source
+from geo.sources.source import ANY_VALUE, Source
 
 
 class DerivedSource(Source):
@@ -30,14 +29,6 @@ class DerivedSource(Source):
             about, dtype="float64", nodata=(), valid=ANY_VALUE, scale=1.0, offset=0.0,
             unit=about.unit if unit is None else unit,
         )  # fmt: skip
-
-    @abstractmethod
-    def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
-        """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""
-
-    def describe(self) -> Description:
-        """Return what the source holds, with the unit of what is computed."""
-        return self._about
 
     def damage(self) -> str:
         """See :meth:`geo.sources.source.Source.damage`."""

@@ -16,7 +16,7 @@ from geo.core.errors import InputError, Problem, name_first
 from geo.grids.grid import Grid, Tile
 from geo.grids.longitudes import full_turn
 from geo.sources.boundary_formats import BOUNDARIES
-from geo.sources.source import Band, Description, Source
+from geo.sources.source import Description, Source
 
 WGS84 = Geod(ellps="WGS84")
 RADIUS_KM = 6371.0088  # by which a chord becomes an arc: the Earth's mean
@@ -92,9 +92,7 @@ class DistanceSource(Source):
 
     def __init__(self, path: str, grid: Grid, shapes: gpd.GeoSeries) -> None:
         self.path, self._grid = path, grid
-        self._about = Description(
-            grid.crs, grid.transform, grid.shape, bands=(Band(1, "distance"),), unit="km"
-        )
+        self._about = Description.on(grid, "distance", "km")
         crs = CRS(shapes.crs)
         parts = shapely.get_parts(shapely.get_parts(np.asarray(shapes.array)))
         kind = shapely.get_type_id(parts)
@@ -111,10 +109,6 @@ class DistanceSource(Source):
             raise InputError(Problem(path, found, remedy))
         self._reach = 0.5 * float(np.sqrt((self._along**2).sum(axis=1).max()))
         self._tree = cKDTree(self._start + 0.5 * self._along)
-
-    def describe(self) -> Description:
-        """Return what the grid says."""
-        return self._about
 
     def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""

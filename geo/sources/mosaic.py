@@ -96,10 +96,6 @@ class MosaicSource(Source):
             climatology=about.climatology,
         )
 
-    def describe(self) -> Description:
-        """Return what the pieces hold together."""
-        return self._about
-
     def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""
         tile, when = window or Tile(0, 0, *self.shape), self.band_of(time).time

@@ -92,10 +92,6 @@ class RasterSource(Source):
             # A stored mask, not one that follows from the nodata value.
             self._masked: bool = MaskFlags.per_dataset in flags or MaskFlags.alpha in flags
 
-    def describe(self) -> Description:
-        """Return what the header says, and what is declared."""
-        return self._about
-
     def __getstate__(self) -> dict[str, Any]:
         """Drop the open handles."""
         return {key: value for key, value in self.__dict__.items() if key != "_local"}

@@ -97,6 +97,11 @@ class Description:
     calendar: str = "standard"
     climatology: str = ""
 
+    @classmethod
+    def on(cls, grid: Grid, variable: str, unit: str) -> Description:
+        """Describe one variable that is made on a grid."""
+        return cls(grid.crs, grid.transform, grid.shape, bands=(Band(1, variable),), unit=unit)
+
     @property
     def times(self) -> tuple[str, ...]:
         """Times of the bands, ISO text; () for a source without times."""
@@ -183,10 +188,11 @@ class Source(ABC):
     """
 
     path: str
+    _about: Description
 
-    @abstractmethod
     def describe(self) -> Description:
         """Return what the source holds; reads no value."""
+        return self._about
 
     @abstractmethod
     def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:

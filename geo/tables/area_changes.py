@@ -20,9 +20,9 @@ from pathlib import Path
 import pandas as pd
 
 from geo.core.calendar import Calendar, days_of
-from geo.core.columns import column_periods, has_column, id_text, suggest
-from geo.core.errors import InputError, Problem, name_first
-from geo.tables.registry import TABLES, read_table
+from geo.core.columns import column_periods, id_text, suggest
+from geo.core.errors import Problem, name_first
+from geo.tables.registry import TABLES, read_columns
 
 PERIOD, FROM, TO = "period", "from", "to"
 
@@ -160,15 +160,10 @@ def read_area_changes(
         None where a problem was found.
     """
     name, n_before = f"{place} ({path})", len(problems)
-    try:
-        table, rows = read_table(path, name)
-    except InputError as error:
-        problems.extend(error.problems)
+    read = read_columns(path, name, [(each, place) for each in (PERIOD, FROM, TO)], problems)
+    if read is None:
         return None
-    if not all(
-        [has_column(table.columns, key, name, place, problems) for key in (PERIOD, FROM, TO)]
-    ):
-        return None
+    table, rows = read
     word = TABLES.of(path).row_word
     table = pd.DataFrame({key: id_text(table[key]) for key in (PERIOD, FROM, TO)})
     empty = table[[FROM, TO]].isna().any(axis=1).to_numpy()

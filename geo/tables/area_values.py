@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from geo.core.columns import column_periods, has_column, id_text, is_missing
-from geo.core.errors import InputError, Problem, name_first
+from geo.core.columns import column_periods, id_text, is_missing
+from geo.core.errors import Problem, name_first
 from geo.core.spelling import USUAL
-from geo.tables.registry import TABLES, read_table
+from geo.tables.registry import TABLES, read_columns
 
 #: Columns of what :func:`read_area_values` returns.
 ID, PERIOD, VALUE, ROW = "id", "period", "value", "row"
@@ -45,20 +45,13 @@ def read_area_values(
         numbers it; None where a problem was found.
     """
     name, n_before = f"{place} ({path})", len(problems)
-    try:
-        table, rows = read_table(path, name)
-    except InputError as error:
-        problems.extend(error.problems)
-        return None
-    columns = {"id": id_column, "value": value_column}
+    columns = [(id_column, f"{place}.id"), (value_column, f"{place}.value")]
     if period_column is not None:
-        columns["period"] = period_column
-    found = [
-        has_column(table.columns, column, name, f"{place}.{key}", problems)
-        for key, column in columns.items()
-    ]
-    if not all(found):
+        columns.append((period_column, f"{place}.period"))
+    read = read_columns(path, name, columns, problems)
+    if read is None:
         return None
+    table, rows = read
     word = TABLES.of(path).row_word
     periods = pd.Series([""] * len(table))
     if period_column is not None:

@@ -91,74 +91,21 @@ def read_counts(
     return counts if len(problems) == n_before or partial else None
 
 
-def read_margins(
-    path: str | Path | None,
-    areas: gpd.GeoDataFrame,
-    id_column: str,
-    value_column: str,
-    problems: list[Problem],
-    *,
-    suppression: Suppression,
-    partial: bool = False,
-    row_filter: tuple[str, str] | None = None,
-    sheet: str | None = None,
-    layer: str | None = None,
-    spelling: Spelling = USUAL,
+def margins_of(
+    given: ResponseColumn, areas: gpd.GeoDataFrame, suppression: Suppression
 ) -> pd.Series | None:
     """Return half of the width of each count's interval, 0 where it is known.
 
-    Parameters are those of :func:`read_counts`, which reports the problems of the column; here
-    none are. None if no count is an interval.
+    None if no count is an interval. :func:`read_counts` reports the problems of the column.
     """
-    del problems, partial
-    columns, part = (id_column, value_column), (sheet, layer, spelling)
-    given = read_column("count", path, areas, columns, [], row_filter, part)
-    if given is None:
-        return None
     found = [suppression.interval(value) for value in given.values]
     half = np.array([0.0 if each is None else 0.5 * (each[1] - each[0]) for each in found])
     margins = given.by_area(half, areas).fillna(0.0)
     return margins if (margins > 0).any() else None
 
 
-def locate_counts(
-    path: str | Path | None,
-    areas: gpd.GeoDataFrame,
-    id_column: str,
-    value_column: str,
-    row_filter: tuple[str, str] | None = None,
-    *,
-    sheet: str | None = None,
-    layer: str | None = None,
-    spelling: Spelling = USUAL,
-) -> dict[str, str]:
-    """Return where each area's count is written, such as ``row 7``; see :func:`read_counts`."""
-    columns = (id_column, value_column)
-    given = read_column("count", path, areas, columns, [], row_filter, (sheet, layer, spelling))
-    if given is None:
-        return {}
-    return {
-        text: f"{given.word} {row}" for text, row in zip(given.ids, given.rows, strict=True) if text
-    }
-
-
-def words_for_missing(
-    path: str | Path | None,
-    areas: gpd.GeoDataFrame,
-    id_column: str,
-    value_column: str,
-    row_filter: tuple[str, str] | None = None,
-    *,
-    sheet: str | None = None,
-    layer: str | None = None,
-    spelling: Spelling = USUAL,
-    suppression: Suppression | None = None,
-) -> list[str]:
+def words_for_missing(given: ResponseColumn, suppression: Suppression | None = None) -> list[str]:
     """Return cells whose word is taken for no value, such as ``row 5 (id M03: 'n/a')``."""
-    columns, part = (id_column, value_column), (sheet, layer, spelling)
-    given = read_column("count", path, areas, columns, [], row_filter, part)
-    if given is None:
-        return []
     return [
         f"{given.word} {row} (id {area}: {value.strip()!r})"
         for value, row, area in given.cells()

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from geo.core.columns import folded, has_column, id_text
+from geo.core.columns import folded, id_text
 from geo.core.errors import InputError, Problem, name_first
-from geo.tables.registry import read_table
+from geo.tables.registry import read_columns
 
 NAME, AREA, PARENT = "name", "area_id", "parent"
 
@@ -108,13 +108,10 @@ def read_crosswalk(
         None where it cannot be read; lines with a problem are left out.
     """
     name = f"{place} ({path})"
-    try:
-        table, rows = read_table(path, name)
-    except InputError as error:
-        problems.extend(error.problems)
+    read = read_columns(path, name, [(each, place) for each in (NAME, AREA)], problems)
+    if read is None:
         return None
-    if not all([has_column(table.columns, each, name, place, problems) for each in (NAME, AREA)]):
-        return None
+    table, rows = read
     names, ids = id_text(table[NAME]), with_zeros(id_text(table[AREA]), known)
     parents = id_text(table[PARENT]) if PARENT in table else pd.Series([None] * len(names))
     found_lines = Crosswalk({})

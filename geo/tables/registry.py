@@ -7,7 +7,7 @@ register it in :data:`TABLES`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from geo.core.columns import has_column
 from geo.core.errors import InputError, Problem, one_line
 from geo.core.formats import Formats, is_local
 from geo.core.web_errors import error_passes
@@ -204,3 +205,27 @@ def _part(reader: TableFormat, sheet: str | None, layer: str | None) -> str | No
 def _remedy() -> str:
     readers = dict.fromkeys([TABLES.default, *TABLES.by_suffix.values()])
     return f"give a {' or '.join(reader.name for reader in readers)} file with a header"
+
+
+def read_columns(
+    path: str | Path, name: str, columns: Iterable[tuple[str, str]], problems: list[Problem]
+) -> tuple[pd.DataFrame, np.ndarray] | None:
+    """Read a table with :func:`read_table`, and check that it has some columns.
+
+    Parameters
+    ----------
+    path : str or Path
+    name : str
+        Name of the table in messages.
+    columns : iterable of (column, str)
+        Each with the configuration key that names it.
+    problems : list of Problem
+        Appended to; None is returned where one was found.
+    """
+    try:
+        table, rows = read_table(path, name)
+    except InputError as error:
+        problems.extend(error.problems)
+        return None
+    found = [has_column(table.columns, column, name, key, problems) for column, key in columns]
+    return (table, rows) if all(found) else None

@@ -73,6 +73,14 @@ class ResponseColumn:
         """Yield the value, row and id of each cell."""
         return zip(self.values, self.rows, self.ids, strict=True)
 
+    def places(self) -> dict[str, str]:
+        """Return where each area's cell is written, such as ``row 7``, by id."""
+        return {
+            text: f"{self.word} {row}"
+            for text, row in zip(self.ids, self.rows, strict=True)
+            if text
+        }
+
     def problem(self, which: list[str], what: str, remedy: str) -> Problem:
         """Return a problem with the values of some rows."""
         many = f" in {len(which)} rows" if len(which) > 1 else ""

@@ -18,7 +18,6 @@ from geo.core.errors import GridError, InputError, Problem, name_first
 from geo.core.suppressed import interval_text
 from geo.grids.grid import Bounds, Grid
 from geo.sources.between import BetweenSource
-from geo.sources.boundary import read_areas
 from geo.sources.distance import DistanceSource, read_features
 from geo.sources.raster_header import AS_IT_IS, BandChoice, RasterHeader, crs_text
 from geo.sources.registry import open_source
@@ -35,6 +34,7 @@ from pipeline.ingest.without_counts import describe_missing
 from pipeline.responses.table import Columns
 from pipeline.store.aligned_grid import Layer
 from pipeline.store.level_areas import (
+    areas_of,
     bare_level,
     check_name,
     nested_order,
@@ -115,10 +115,7 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
     Inputs
     """
     repairs = Repairs()
-    areas = read_areas(
-        config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True,
-        repairs=repairs if config.areas.repair else None, encoding=config.areas.encoding,
-    )  # fmt: skip
+    areas = areas_of(config.areas, "areas", problems, repairs, partial=True)
     given = Columns()
     if areas is not None:
         changes = area_changes(config, areas, problems)

@@ -9,14 +9,13 @@ import pandas as pd
 
 from geo.core.columns import AREA_ID, attribute_columns, folded, id_text, paired
 from geo.core.errors import InputError, Problem
-from geo.sources.boundary import read_areas
-from geo.sources.repair import Repairs
 from geo.tables.crosswalk import AREA, NAME, read_crosswalk, with_zeros, write_crosswalk
 from geo.tables.name_matching import Area, bare, parent_column, propose
 from geo.tables.registry import read_table
 from pipeline.config.schema import Config
 from pipeline.ingest.counted import area_changes
 from pipeline.ingest.without_counts import own_file
+from pipeline.store.level_areas import areas_of
 
 
 def propose_names(config: Config, path: Path) -> str | None:
@@ -41,10 +40,7 @@ def propose_names(config: Config, path: Path) -> str | None:
     spec, problems = config.response, list[Problem]()
     if own_file(config) or spec.path is None:
         return None
-    areas = read_areas(
-        config.areas.path, config.areas.layer, config.areas.id, "areas", problems, partial=True,
-        repairs=Repairs() if config.areas.repair else None, encoding=config.areas.encoding,
-    )  # fmt: skip
+    areas = areas_of(config.areas, "areas", problems, partial=True)
     if areas is None:
         raise InputError(problems)
     key = config.model.responses

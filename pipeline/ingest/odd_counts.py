@@ -11,11 +11,10 @@ import shapely
 from scipy.spatial import cKDTree
 
 from geo.core.errors import name_first
-from geo.tables.counts import locate_counts
 from pipeline.config.schema import Config
 from pipeline.ingest.extent import measurable
 from pipeline.ingest.raster_suspicions import Suspicion
-from pipeline.ingest.responses import period_filter, place_of
+from pipeline.ingest.responses import column_of, place_of
 from pipeline.ingest.without_counts import own_file
 from pipeline.store.level_areas import titles_of
 
@@ -117,11 +116,8 @@ def odd_counts(
     if not 0 < far.sum() <= max(1.0, FEW * known.size):
         return []
     spec = config.response
-    path = None if own_file(config) else spec.path
-    where = locate_counts(
-        path, areas, spec.id or config.areas.id, spec.value, period_filter(config),
-        sheet=spec.sheet, layer=spec.layer, spelling=spec.spelling,
-    )  # fmt: skip
+    given = column_of(config, areas, spec.value)
+    where = given.places() if given else {}
     titles = titles_of(areas, config.areas.name)[known[far]]
     each = [
         f"{where.get(area, 'row ?')} ({title}: {n:,.10g}, by the areas around it about "

@@ -11,7 +11,8 @@ import pandas as pd
 from geo.core.errors import Problem, name_first
 from geo.core.suppressed import Suppression
 from geo.sources.repair import Repairs
-from geo.tables.counts import locate_counts, read_counts, read_labels, read_margins
+from geo.tables.counts import margins_of, read_counts, read_labels
+from geo.tables.response_column import ResponseColumn, read_column
 from pipeline.config.schema import Config
 from pipeline.ingest.without_counts import check_merged, own_file
 from pipeline.responses.table import Columns
@@ -75,8 +76,10 @@ class ResponseReader:
 
     def margins(self, column: str) -> pd.Series | None:
         """See :class:`Table`."""
-        row_filter, suppression = period_filter(self.config), suppression_of(self.config)
-        return self._read(read_margins, column, row_filter=row_filter, suppression=suppression)
+        given = column_of(self.config, self.areas, column)
+        if given is None:
+            return None
+        return margins_of(given, self.areas, suppression_of(self.config))
 
     def labels(self, column: str) -> pd.Series | None:
         """See :class:`Table`."""
@@ -114,6 +117,19 @@ def suppression_of(config: Config) -> Suppression:
     return Suppression() if config.counts is None else config.counts.suppression
 
 
+def column_of(config: Config, areas: gpd.GeoDataFrame, column: str) -> ResponseColumn | None:
+    """Return a column of the responses of the configuration's period; None if it is not usable.
+
+    Its problems are reported where it is read as numbers or labels.
+    """
+    spec = config.response
+    return read_column(
+        "count", None if own_file(config) else spec.path, areas,
+        (spec.id or config.areas.id, column), [], period_filter(config),
+        (spec.sheet, spec.layer, spec.spelling),
+    )  # fmt: skip
+
+
 def place_of(config: Config, areas: gpd.GeoDataFrame, name: str, chosen: pd.Series) -> str:
     """Return the name of the table with the rows of some areas: ``cases.csv row 3 (id A)``.
 
@@ -126,11 +142,8 @@ def place_of(config: Config, areas: gpd.GeoDataFrame, name: str, chosen: pd.Seri
     chosen : (n_area,) Series of bool
         By id.
     """
-    spec = config.response
-    rows = locate_counts(
-        None if own_file(config) else spec.path, areas, spec.id or config.areas.id, spec.value,
-        period_filter(config), sheet=spec.sheet, layer=spec.layer, spelling=spec.spelling,
-    )  # fmt: skip
+    given = column_of(config, areas, config.response.value)
+    rows = given.places() if given else {}
     titles = dict(zip(chosen.index, titles_of(areas, config.areas.name), strict=True))
     which = [
         f"{rows.get(area, 'row ?')} (id {titles[area]})" for area in chosen.index[chosen.to_numpy()]

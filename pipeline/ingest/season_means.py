@@ -10,7 +10,7 @@ import numpy as np
 from geo.grids.grid import Grid, Tile
 from geo.sources.align import TRANSFORMS
 from geo.sources.area_source import AreaSource
-from geo.sources.source import Band, Description, Source
+from geo.sources.source import Description, Source
 from pipeline.config.context import StageContext
 from pipeline.ingest.table_layers import AreaTables
 from pipeline.store.aligned_grid import Layer, open_aligned_grid, read_part
@@ -102,14 +102,8 @@ class MeanSource(Source):
     ) -> None:
         self.path, self._groups, self._name = path, groups, name
         self._first = () if band is None else (slice(band, band + 1),)
-        self._about = Description(
-            grid.crs, grid.transform, grid.shape, bands=(Band(1, name),), unit=unit
-        )
+        self._about = Description.on(grid, name, unit)
         self._whole = grid.whole
-
-    def describe(self) -> Description:
-        """Return what the grid says."""
-        return self._about
 
     def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""

@@ -10,14 +10,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import geopandas as gpd
 import numpy as np
 import pandas as pd
 
 from geo.core.columns import AREA_ID
 from geo.core.errors import InputError, Problem, name_first
-from geo.sources.boundary import read_areas
-from geo.sources.repair import Repairs
 from geo.tables.registry import tables_kept
 from pipeline.config.context import StageContext
 from pipeline.config.covariate_schema import INPUT_KEYS
@@ -40,6 +37,7 @@ from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.storage.local_commit import is_current, staged
 from pipeline.store import aligned_grid, bag_writer
 from pipeline.store.bag_store import BagStore
+from pipeline.store.level_areas import training_areas
 from pipeline.store.pixel_store import PixelStore
 from pipeline.store.responses import Responses, rows_text, write_responses
 
@@ -199,7 +197,7 @@ def _has_tables(config: Config) -> bool:
 
 
 def _tables(config: Config) -> AreaTables:
-    areas = _areas(config)
+    areas = training_areas(config)
     return AreaTables(areas, area_changes(config, areas, []))
 
 
@@ -243,23 +241,6 @@ def _standing(config: Config, inputs: Inputs, problems: list[Problem]) -> Inputs
     )  # fmt: skip
 
 
-def _areas(config: Config) -> gpd.GeoDataFrame:
-    """Return the areas; InputError with their problems."""
-    problems, spec = list[Problem](), config.areas
-    areas = read_areas(
-        spec.path,
-        spec.layer,
-        spec.id,
-        "areas",
-        problems,
-        repairs=Repairs() if spec.repair else None,
-        encoding=spec.encoding,
-    )
-    if areas is None:
-        raise InputError(problems)
-    return areas
-
-
 def read_all(
     config: Config, store: PixelStore, moving: Sequence[str], progress: Progress
 ) -> pd.DataFrame:
@@ -271,7 +252,7 @@ def read_all(
         With all problems of the table.
     """
     problems: list[Problem] = []
-    areas = _areas(config)
+    areas = training_areas(config)
     counted = each_period(config, areas, problems)
     if problems:
         raise InputError(problems)

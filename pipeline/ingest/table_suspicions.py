@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import geopandas as gpd
 import numpy as np
@@ -29,7 +28,7 @@ from pipeline.config.level_schema import LevelAreas
 from pipeline.config.schema import Config
 from pipeline.ingest.counted import area_changes
 from pipeline.ingest.raster_suspicions import Suspicion
-from pipeline.ingest.responses import period_filter, place_of, suppression_of
+from pipeline.ingest.responses import column_of, place_of, suppression_of
 from pipeline.ingest.without_counts import own_file
 from pipeline.store.level_areas import titles_of
 
@@ -44,25 +43,23 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     An id is suspicious if it is that of an area but for its spelling.
     """
     spec = config.response
-    part: dict[str, Any] = {"sheet": spec.sheet, "layer": spec.layer}
-    own = own_file(config)
-    place = f"{config.model.responses} ({'column of the areas' if own else spec.path})"
+    where = "column of the areas" if own_file(config) else spec.path
+    place = f"{config.model.responses} ({where})"
     titles = dict(zip(areas[AREA_ID], titles_of(areas, config.areas.name), strict=True))
     found: list[Suspicion] = []
     table = None
     if spec.path is not None:
         try:
-            table, rows = read_table(spec.path, "", **spec.spelling.layout, **part)
+            table, rows = read_table(
+                spec.path, "", sheet=spec.sheet, layer=spec.layer, **spec.spelling.layout
+            )
         except InputError:
             return found
         if len(table) > MOST_ROWS:  # no table of areas: what is wrong with it is a problem
             return found
     for column in filter(None, (spec.value, getattr(spec, "tested", None))):
-        words = words_for_missing(
-            None if own else spec.path, areas, spec.id or config.areas.id, column,
-            period_filter(config), spelling=spec.spelling, suppression=suppression_of(config),
-            **part,
-        )  # fmt: skip
+        asked = column_of(config, areas, column)
+        words = words_for_missing(asked, suppression_of(config)) if asked else []
         if words:
             each = [_ID.sub(lambda m: titles.get(m[0], m[0]), text) for text in words]
             text = f"column {column!r} has no number in {name_first(each, N_NAMED)}"

@@ -15,9 +15,6 @@ from typing import Any
 
 import pandas as pd
 
-from geo.core.errors import InputError, Problem
-from geo.sources.boundary import read_areas
-from geo.sources.repair import Repairs
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config, work_dir
@@ -33,6 +30,7 @@ from pipeline.products.products import output_patterns
 from pipeline.products.suppressed import ends_of, is_suppressed
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import write_balance
+from pipeline.store.level_areas import training_areas
 from pipeline.store.point_store import open_points
 from pipeline.training.series import open_map
 
@@ -61,7 +59,7 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
     """
     config, progress = context.config, context.progress
     out = Path(config.output.dir)
-    boundaries, revised = _areas(config), list[str]()
+    boundaries, revised = training_areas(config), list[str]()
     with _staging(out) as staging:
         if config.series is None:
             areas, sized_to, made = _single(context, boundaries, staging)
@@ -130,18 +128,6 @@ def _totals(table: pd.DataFrame) -> dict[str, float]:
         "fitted_total": float(table["fitted"].sum()),
         "share_inside_interval": float(inside.mean()),
     }
-
-
-def _areas(config: Config) -> Any:
-    problems: list[Problem] = []
-    spec = config.areas
-    repairs = Repairs() if spec.repair else None
-    areas = read_areas(
-        spec.path, spec.layer, spec.id, "areas", problems, repairs=repairs, encoding=spec.encoding
-    )
-    if areas is None:
-        raise InputError(problems)
-    return areas
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Areas of other levels than the training's: their files, and which of them lie inside which."""
+"""Areas of the training and of other levels: their files, and which lie inside which."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from geo.grids.overlaps import name_overlaps
 from geo.grids.reproject import reproject
 from geo.sources.boundary import read_areas
 from geo.sources.repair import Repairs
+from pipeline.config.input_schema import Areas
 from pipeline.config.level_schema import COUNTRY, COUNTS, TRAINING
 from pipeline.config.schema import Config
 
@@ -93,6 +94,44 @@ def titles_of(frame: gpd.GeoDataFrame, column: str | None = None) -> np.ndarray:
     return titled(frame[AREA_ID].astype(str), names_of(frame, column))
 
 
+def areas_of(
+    spec: Areas,
+    place: str,
+    problems: list[Problem],
+    repairs: Repairs | None = None,
+    *,
+    partial: bool = False,
+) -> gpd.GeoDataFrame | None:
+    """Read the areas of a section, mended if it says so: :func:`geo.sources.boundary.read_areas`.
+
+    Parameters
+    ----------
+    spec : Areas
+    place : str
+        Key of the section.
+    problems : list of Problem
+        Appended to.
+    repairs : Repairs, optional
+        What is mended is added to it.
+    partial : bool
+        See there.
+    """
+    mended = (Repairs() if repairs is None else repairs) if spec.repair else None
+    return read_areas(
+        spec.path, spec.layer, spec.id, place, problems, partial=partial, repairs=mended,
+        encoding=spec.encoding,
+    )  # fmt: skip
+
+
+def training_areas(config: Config) -> gpd.GeoDataFrame:
+    """Return the areas of the training; InputError with their problems."""
+    problems: list[Problem] = []
+    areas = areas_of(config.areas, "areas", problems)
+    if areas is None:
+        raise InputError(problems)
+    return areas
+
+
 def read_level_frames(config: Config, problems: list[Problem]) -> dict[str, gpd.GeoDataFrame]:
     """Read the files of ``output.areas`` and check them.
 
@@ -111,11 +150,8 @@ def read_level_frames(config: Config, problems: list[Problem]) -> dict[str, gpd.
     found = {}
     for number, spec in enumerate(config.output.areas):
         place = f"output.areas[{number}]"
-        repairs = Repairs() if spec.repair else None
         n_before = len(problems)
-        frame = read_areas(
-            spec.path, spec.layer, spec.id, place, problems, repairs=repairs, encoding=spec.encoding
-        )
+        frame = areas_of(spec, place, problems)
         if frame is None:
             continue
         where = f"{place} ({spec.path})"

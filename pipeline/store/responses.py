@@ -80,15 +80,9 @@ class Responses:
 
     def at(self, bags: np.ndarray) -> Responses:
         """Return those of areas ``bags`` (int), in that order."""
-        return replace(
-            self,
-            value=self.value[bags],
-            training=self.training[bags],
-            tested=None if self.tested is None else self.tested[bags],
-            weight=None if self.weight is None else self.weight[bags],
-            margin=None if self.margin is None else self.margin[bags],
-            union=None if self.union is None else self.union[bags],
-        )
+        names = ("value", "training", "tested", "weight", "margin", "union")
+        given = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: a[bags] for name, a in given.items() if a is not None})
 
     def with_values(self, bags: np.ndarray, y: np.ndarray) -> Responses:
         """Return them with other values of the areas ``bags`` (int), to train on them alone.

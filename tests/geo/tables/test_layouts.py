@@ -9,11 +9,12 @@ import shapely
 
 from geo.core.columns import AREA_ID
 from geo.core.errors import InputError
-from geo.core.spelling import Spelling
+from geo.core.spelling import USUAL, Spelling
 from geo.core.suppressed import Suppression
-from geo.tables.counts import read_counts, read_margins, words_for_missing
+from geo.tables.counts import margins_of, read_counts, words_for_missing
 from geo.tables.crosswalk import read_crosswalk, write_crosswalk
 from geo.tables.name_matching import Area, propose
+from geo.tables.response_column import read_column
 
 FRAME = pd.DataFrame({"code": ["A", "Bé", "C"], "cases": ["3", "0", ""], "note": ["", "é", ""]})
 
@@ -27,6 +28,10 @@ def _read(path, areas=None, **options):
     problems = []
     areas = _areas() if areas is None else areas
     return read_counts(path, areas, "code", "cases", problems, **options), problems
+
+
+def _column(path):
+    return read_column("count", path, _areas(), ("code", "cases"), [], None, (None, None, USUAL))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
@@ -105,9 +110,7 @@ def test_suppressed_counts_are_read_beside_numbers_of_any_format(tmp_path):
     counts, problems = _read(tmp_path / "c.xlsx", suppression=suppression)
     assert not problems
     assert counts.dropna().to_dict() == {"A": 2.5, "Bé": 1234.0, "C": 5.0}
-    margins = read_margins(
-        tmp_path / "c.xlsx", _areas(), "code", "cases", [], suppression=suppression
-    )
+    margins = margins_of(_column(tmp_path / "c.xlsx"), _areas(), suppression)
     assert margins.to_dict() == {"A": 1.5, "Bé": 0.0, "C": 4.0, "D": 0.0}
     _, problems = _read(tmp_path / "c.xlsx")
     assert "is not a number" in problems[0].found
@@ -223,11 +226,9 @@ def test_parents_of_a_crosswalk_are_found_or_asked_for(tmp_path):
 
 def test_a_mark_of_suppressed_counts_is_no_word_for_a_missing_one(tmp_path):
     pd.DataFrame({"code": ["A", "C"], "cases": ["-", "n/a"]}).to_csv(tmp_path / "c.csv")
-    given = tmp_path / "c.csv", _areas(), "code", "cases"
-    assert words_for_missing(*given, suppression=Suppression({"-": (1, 4)})) == [
-        "row 3 (id C: 'n/a')"
-    ]
-    assert len(words_for_missing(*given)) == 2
+    given = _column(tmp_path / "c.csv")
+    assert words_for_missing(given, Suppression({"-": (1, 4)})) == ["row 3 (id C: 'n/a')"]
+    assert len(words_for_missing(given)) == 2
 
 
 @pytest.mark.parametrize(("cell", "told"), [("*", True), ("<5.5", True), ("many", False)])
