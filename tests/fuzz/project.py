@@ -12,6 +12,8 @@ import yaml
 from affine import Affine
 from shapely import box
 
+from tests.typed import edit
+
 CRS = "EPSG:32738"
 
 
@@ -97,5 +99,4 @@ class Project:
 
     def change_raster(self, old: Path, new: Path) -> None:
         """Name another file wherever the configuration names a raster."""
-        text = self.config.read_text().replace(f"path: {old.name}", f"path: {new.name}")
-        self.config.write_text(text)
+        edit(self.config, {f"path: {old.name}": f"path: {new.name}"})

@@ -18,7 +18,6 @@ from shapely.geometry import box
 from geo.grids.grid import Grid
 from geo.grids.positions import Positions
 from models import Bags, VBAgg
-from pipeline.cli.main import main
 from pipeline.config.schema import Config
 from pipeline.core.sources import own_sources
 from pipeline.storage.local_commit import staged
@@ -28,6 +27,7 @@ from tests.pipeline.series_inputs import write_quarters
 from tests.pipeline.stores import write_store
 from tests.plain import plain
 from tests.quick import shorten
+from tests.typed import run_each
 
 N_ROW, N_COL, SIDE = 21, 28, 6
 
@@ -151,8 +151,7 @@ def quarters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = write_quarters(tmp_path_factory.mktemp("quarters"))
     with pytest.MonkeyPatch.context() as patch:  # a module's runs are shortened after this is made
         shorten(patch)
-        for stage in ("ingest", "fit", "predict", "report"):
-            assert main([stage, str(config), "--quiet"]) == 0
+        run_each(config, "ingest", "fit", "predict", "report")
     return config.parent / "out"
 
 

@@ -23,6 +23,7 @@ from pipeline.core.progress import Silent
 from pipeline.ingest.stage import check, ingest
 from pipeline.prediction.raster import predict_raster
 from pipeline.products.products import layers
+from tests.bands import read
 from tests.plain import plain
 
 GEOD = Geod(ellps="WGS84")
@@ -105,8 +106,7 @@ def run(
     maps.mkdir()
     cube = directory / "out" / "work" / "grid.zarr"
     n_pix = predict_raster(model, cube, maps, layers(config)[:1], n_thread=1)
-    with rasterio.open(maps / "rate_mean.tif") as file:
-        mapped = file.read(1)
+    mapped = read(maps / "rate_mean.tif")
     # The map has the model's number at the store's positions: predict takes the same ones.
     block = store.read_block(0)
     pixel = store.read_pixel(0)

@@ -12,6 +12,7 @@ from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.run.repeat import read_repetition
 from tests.pipeline.run.conftest import with_pictures
+from tests.typed import edit
 
 
 @pytest.fixture
@@ -64,8 +65,7 @@ def test_changed_inputs_end_it_with_a_line_each(ran, tmp_path, capsys):
     moved = tmp_path / "project"
     shutil.copytree(ran, moved)
     record = edited(moved, moved / "out", lambda r: None)
-    text = record.read_text().replace(json.dumps(str(ran))[1:-1], str(moved))
-    record.write_text(text)
+    edit(record, {json.dumps(str(ran))[1:-1]: str(moved)})
     with (moved / "cases.csv").open("a") as file:
         file.write("\n")
     data = (moved / "elevation.tif").read_bytes()
