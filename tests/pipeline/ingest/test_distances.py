@@ -23,7 +23,7 @@ from pipeline.core.progress import Silent
 from pipeline.ingest.stage import check, ingest
 from pipeline.prediction.raster import predict_raster
 from pipeline.products.products import layers
-from tests.bands import read
+from tests.bands import read, write
 from tests.plain import plain
 
 GEOD = Geod(ellps="WGS84")
@@ -33,12 +33,7 @@ def write_raster(path: Path, values: np.ndarray, bounds: tuple, crs: str = "EPSG
     left, bottom, right, top = bounds
     n_row, n_col = values.shape
     transform = Affine((right - left) / n_col, 0, left, 0, (bottom - top) / n_row, top)
-    with rasterio.open(
-        path, "w", driver="GTiff", width=n_col, height=n_row, count=1, dtype="float64", crs=crs,
-        transform=transform, nodata=np.nan,
-    ) as file:  # fmt: skip
-        file.write(values, 1)
-    return path
+    return write(path, values, dtype="float64", crs=crs, transform=transform, nodata=np.nan)
 
 
 def whole_earth(first: float, res: float = 1.0, seed: int = 0) -> tuple[np.ndarray, tuple]:
