@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import rasterio
 import shapely
 
 from benchmarks import big_country, hundred_million, plan
 from benchmarks.big_country import log_rate, make_areas, make_country, make_waves
 from pipeline.store.bag_store import BagStore
+from tests.bands import read
 
 SIDE = 150
 
@@ -48,8 +48,7 @@ def test_windows_are_those_of_the_whole() -> None:
 def test_counts_follow_the_rate(directory: Path) -> None:
     layers = []
     for name in ("x00", "x01", "x02", "x03", "population"):
-        with rasterio.open(directory / f"{name}.tif") as file:
-            layers.append(file.read(1).astype(float))
+        layers.append(read(directory / f"{name}.tif"))
     cases = pd.read_csv(directory / "counts.csv")["cases"]
     across = round(len(cases) ** 0.5)
     expected = layers[-1] * np.exp(log_rate(layers[:4]))
@@ -73,8 +72,7 @@ def test_every_stage_runs_and_says_what_it_did(directory: Path) -> None:
     assert told["predict"]["n_pixels"] == SIDE**2
     assert -1 <= told["predict"]["correlation_of_log_rate_with_truth"] <= 1
     for name in ("rate_mean", "rate_sd"):
-        with rasterio.open(directory / f"out/{name}.tif") as file:
-            assert (file.read(1) > 0).all()
+        assert (read(directory / f"out/{name}.tif") > 0).all()
     assert not (directory / "out/rate_lower.tif").exists()
 
 

@@ -29,6 +29,7 @@ import psutil
 import rasterio
 import yaml
 
+from tests.bands import write
 from tests.faults.country import Country, Digests, digests
 from tests.pipeline.cli.hanging import breaking_off, silent_server
 
@@ -214,11 +215,7 @@ class Terminations:
             moved = profile["transform"] @ profile["transform"].translation(0, -above)
             tall = np.zeros((above + values.shape[0], values.shape[1]), values.dtype)
             tall[above:] = values
-            with rasterio.open(
-                path, "w", driver="GTiff", width=tall.shape[1], height=tall.shape[0], count=1,
-                dtype=tall.dtype, crs=profile["crs"], transform=moved, nodata=profile["nodata"],
-            ) as file:  # fmt: skip
-                file.write(tall, 1)
+            write(path, tall, crs=profile["crs"], transform=moved, nodata=profile["nodata"])
         return path
 
     def _fine_raster(self) -> Path:

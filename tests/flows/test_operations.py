@@ -12,26 +12,21 @@ from threading import Thread
 
 import numpy as np
 import pytest
-import rasterio
 
 from pipeline.publishing.versions import current_version, list_versions, open_versions
 from pipeline.updates.arrivals import mark_seen, new_counts
+from tests.bands import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 LONG = {"inducing": 60}, {"max_epochs": 400, "tolerance": 1e-9}
 
 
-def rates(path):
-    with rasterio.open(path) as file:
-        return file.read(1)
-
-
 def alone(directory, env):
     """Run the same map without Prefect."""
     command = [sys.executable, "-m", "pipeline.cli", "run", str(directory / "disagg.yaml"), "-q"]
     subprocess.run(command, env=env, check=True)
-    return rates(directory / "out" / "rate_mean.tif")
+    return read(directory / "out" / "rate_mean.tif")
 
 
 def wait_for_epoch(server, made, least=3):
@@ -81,7 +76,7 @@ def test_what_has_not_changed_is_cached(server, make_map):
     assert server.task_runs(number)[2]["state_name"] == "Completed"
     about = list_versions(made.out / "published")
     np.testing.assert_allclose(
-        rates(about[0].path / "rate_mean.tif"), 10 * rates(about[1].path / "rate_mean.tif"),
+        read(about[0].path / "rate_mean.tif"), 10 * read(about[1].path / "rate_mean.tif"),
         rtol=1e-6,
     )  # fmt: skip
 
@@ -127,7 +122,7 @@ def test_a_killed_worker_costs_nothing_but_an_epoch(server, make_map, worker):
     assert state["type"] == "COMPLETED", state
     assert any("resumes from the checkpoint of epoch" in line for line in logs(server, number))
     assert server.flow_run(number)["run_count"] == 2
-    got = rates(made.out / "rate_mean.tif")
+    got = read(made.out / "rate_mean.tif")
     np.testing.assert_array_equal(got, alone(reference.directory, server.env))
 
 
@@ -145,7 +140,7 @@ def test_cancelled_then_resumed(server, make_map):
     again = server.trigger(name)
     assert server.ended(again, 200)["type"] == "COMPLETED"
     assert any("resumes from the checkpoint of epoch" in line for line in logs(server, again))
-    got = rates(made.out / "rate_mean.tif")
+    got = read(made.out / "rate_mean.tif")
     np.testing.assert_array_equal(got, alone(reference.directory, server.env))
 
 

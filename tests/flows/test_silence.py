@@ -9,7 +9,7 @@ from tests.pipeline.cli.hanging import silent_server
 
 @pytest.fixture
 def silent(monkeypatch):
-    monkeypatch.setattr(login.check_server, "__defaults__", (0.2,))
+    monkeypatch.setattr(login, "ANSWER_S", 0.2)
     with (
         silent_server() as port,
         temporary_settings({PREFECT_API_URL: f"http://127.0.0.1:{port}/api"}),

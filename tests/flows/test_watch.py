@@ -12,6 +12,7 @@ from flows import watch
 from geo.core.errors import InputError
 from pipeline.updates.arrivals import load_watched
 from tests.pipeline.series_inputs import write_inputs
+from tests.typed import edit
 
 
 @pytest.fixture
@@ -57,8 +58,7 @@ def test_counts_that_look_cut_off_start_no_run(country, tmp_path, started, monke
 
 def test_a_month_and_a_correction_start_runs_of_the_latest(tmp_path, started):
     config = write_inputs(tmp_path, 3, more="update: {settle_s: 0}\n")
-    text = config.read_text().replace("cases.csv", '"cases_{period}.csv"')
-    config.write_text(text.replace(", period: month", ""))
+    edit(config, {"cases.csv": '"cases_{period}.csv"', ", period: month": ""})
     table = pd.read_csv(tmp_path / "cases.csv", dtype=str)
     for label, rows in table.groupby("month"):
         rows.to_csv(tmp_path / f"cases_{label}.csv", index=False)

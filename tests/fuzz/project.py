@@ -7,10 +7,12 @@ from typing import Any
 
 import geopandas as gpd
 import numpy as np
-import rasterio
 import yaml
 from affine import Affine
 from shapely import box
+
+from tests.bands import write
+from tests.typed import edit
 
 CRS = "EPSG:32738"
 
@@ -63,13 +65,8 @@ class Project:
 
     def write_raster(self, path: Path, values: np.ndarray) -> None:
         """Write a GeoTIFF on the project's grid."""
-        options = {
-            "driver": "GTiff", "width": values.shape[1], "height": values.shape[0], "count": 1,
-            "dtype": "float64", "crs": CRS, "transform": Affine(1000, 0, 5e5, 0, -1000, 8e6),
-            "nodata": np.nan,
-        }  # fmt: skip
-        with rasterio.open(path, "w", **options) as file:
-            file.write(values, 1)
+        place = Affine(1000, 0, 5e5, 0, -1000, 8e6)
+        write(path, values, dtype="float64", crs=CRS, transform=place, nodata=np.nan)
 
     def read_areas(self) -> gpd.GeoDataFrame:
         """Read the boundaries."""
@@ -97,5 +94,4 @@ class Project:
 
     def change_raster(self, old: Path, new: Path) -> None:
         """Name another file wherever the configuration names a raster."""
-        text = self.config.read_text().replace(f"path: {old.name}", f"path: {new.name}")
-        self.config.write_text(text)
+        edit(self.config, {f"path: {old.name}": f"path: {new.name}"})

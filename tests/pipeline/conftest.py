@@ -10,7 +10,6 @@ from typing import Any
 import geopandas as gpd
 import numpy as np
 import pytest
-import rasterio
 import zarr
 from affine import Affine
 from shapely.geometry import box
@@ -18,16 +17,17 @@ from shapely.geometry import box
 from geo.grids.grid import Grid
 from geo.grids.positions import Positions
 from models import Bags, VBAgg
-from pipeline.cli.main import main
 from pipeline.config.schema import Config
 from pipeline.core.sources import own_sources
 from pipeline.storage.local_commit import staged
 from pipeline.store.aligned_grid import FORMAT, VERSION
 from pipeline.store.bag_store import BagStore, StoreLayout
+from tests.bands import write
 from tests.pipeline.series_inputs import write_quarters
 from tests.pipeline.stores import write_store
 from tests.plain import plain
 from tests.quick import shorten
+from tests.typed import run_each
 
 N_ROW, N_COL, SIDE = 21, 28, 6
 
@@ -83,11 +83,8 @@ def make_world(directory: Path) -> World:
         {"code": ids, "name": [f"Área {i}" for i in ids]}, geometry=shapes, crs="EPSG:32738"
     )
     areas.to_file(directory / "areas.gpkg", layer="districts")
-    with rasterio.open(
-        directory / "truth.tif", "w", driver="GTiff", width=N_COL, height=N_ROW, count=1,
-        dtype="float64", crs="EPSG:32738", transform=grid.transform, nodata=np.nan,
-    ) as file:  # fmt: skip
-        file.write(truth, 1)
+    place = {"crs": "EPSG:32738", "transform": grid.transform}
+    write(directory / "truth.tif", truth, nodata=np.nan, **place)
 
     work = directory / "out" / "work"
     with staged(work / "grid.zarr", FORMAT, VERSION, "of-the-inputs") as staging:
@@ -151,8 +148,7 @@ def quarters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = write_quarters(tmp_path_factory.mktemp("quarters"))
     with pytest.MonkeyPatch.context() as patch:  # a module's runs are shortened after this is made
         shorten(patch)
-        for stage in ("ingest", "fit", "predict", "report"):
-            assert main([stage, str(config), "--quiet"]) == 0
+        run_each(config, "ingest", "fit", "predict", "report")
     return config.parent / "out"
 
 
@@ -195,14 +191,8 @@ class Files:
         return slice(row, row + self.size + 1), slice(col, col + self.size + 1)
 
     def raster(self, name: str, values: np.ndarray, **options: Any) -> Path:
-        path = self.directory / name
-        settings: dict[str, Any] = {
-            "driver": "GTiff", "width": values.shape[1], "height": values.shape[0], "count": 1,
-            "dtype": "float64", "crs": self.crs, "transform": self.transform, "nodata": np.nan,
-        }  # fmt: skip
-        with rasterio.open(path, "w", **{**settings, **options}) as file:
-            file.write(values, 1)
-        return path
+        place = {"crs": self.crs, "transform": self.transform, "nodata": np.nan}
+        return write(self.directory / name, values, **{"dtype": "float64", **place, **options})
 
     def areas(self, crs: str | None = crs) -> None:
         frame = gpd.GeoDataFrame({"code": self.ids}, geometry=self.polygons, crs=crs)

@@ -7,9 +7,10 @@ from pathlib import Path
 import geopandas as gpd
 import numpy as np
 import pandas as pd
-import rasterio
 import shapely
 from affine import Affine
+
+from tests.bands import write
 
 SIDE, PARTS = 16, 4  # pixels of a side, areas of a side
 CRS = "EPSG:32736"
@@ -41,18 +42,8 @@ fit:         {seed: 1, max_epochs: 300}
 
 def write_raster(path: Path, values: np.ndarray) -> None:
     """Write a band on the grid; NaN is missing."""
-    profile = {
-        "driver": "GTiff",
-        "height": SIDE,
-        "width": SIDE,
-        "count": 1,
-        "dtype": "float64",
-        "crs": CRS,
-        "transform": Affine(RES, 0.0, 500_000.0, 0.0, -RES, 9_000_000.0),
-        "nodata": np.nan,
-    }
-    with rasterio.open(path, "w", **profile) as file:
-        file.write(values, 1)
+    place = Affine(RES, 0.0, 500_000.0, 0.0, -RES, 9_000_000.0)
+    write(path, values, dtype="float64", crs=CRS, transform=place, nodata=np.nan)
 
 
 def areas() -> gpd.GeoDataFrame:

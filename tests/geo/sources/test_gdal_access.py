@@ -14,17 +14,15 @@ from geo.core.trust import Trust, trusting
 from geo.sources.input_files import input_files
 from geo.sources.raster import RasterSource
 from geo.sources.registry import open_source
+from tests.bands import write
 
 VALUES = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
 def tif(path, values=VALUES, **options):
     path.parent.mkdir(exist_ok=True)
-    with rasterio.open(
-        path, "w", driver="GTiff", height=values.shape[0], width=values.shape[1], count=1,
-        dtype="float32", crs="EPSG:4326", transform=Affine(1, 0, 0, 0, -1, 3), **options,
-    ) as file:  # fmt: skip
-        file.write(values, 1)
+    place = {"crs": "EPSG:4326", "transform": Affine(1, 0, 0, 0, -1, 3)}
+    write(path, values, dtype="float32", **place, **options)
     return path
 
 
@@ -228,16 +226,8 @@ def test_absurd_sizes_are_refused_from_the_header(tmp_path):
     profile = dict(driver="GTiff", count=1, dtype="float32", crs="EPSG:4326", SPARSE_OK=True,
                    transform=Affine(1e-5, 0, 0, 0, -1e-5, 3), BIGTIFF="YES")  # fmt: skip
     path = tmp_path / "huge.tif"
-    with rasterio.open(
-        path,
-        "w",
-        width=10**6,
-        height=10**6,
-        tiled=True,
-        blockxsize=4096,
-        blockysize=4096,
-        **profile,
-    ):
+    size = {"width": 10**6, "height": 10**6}
+    with rasterio.open(path, "w", tiled=True, blockxsize=4096, blockysize=4096, **size, **profile):
         pass
     assert path.stat().st_size < 2e6
     assert said(path).startswith("claims 1,000,000 x 1,000,000 pixels in a file of ")

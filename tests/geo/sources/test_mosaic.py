@@ -22,6 +22,7 @@ from geo.sources.input_files import input_files
 from geo.sources.raster_header import BandChoice, RasterHeader
 from geo.sources.registry import open_source, source_of
 from geo.sources.stac_address import stac_path
+from tests.bands import write
 from tests.geo.sources.source_conformance import SourceConformance
 
 HERE = Affine(10.0, 0.0, 500_000.0, 0.0, -10.0, 900_000.0)
@@ -38,11 +39,8 @@ def write_tiles(folder, shift=0.0, crs="EPSG:32629"):
     for k, (row, col, n_row, n_col) in enumerate(TILES):
         values = WHOLE[row : row + n_row, col : col + n_col] + shift + 10.0 * k
         path = folder / f"tile_{k}.tif"
-        with rasterio.open(
-            path, "w", driver="GTiff", height=n_row, width=n_col, count=1, dtype="float64",
-            crs=crs, transform=HERE @ Affine.translation(col, row), nodata=np.nan,
-        ) as file:  # fmt: skip
-            file.write(values, 1)
+        place = HERE @ Affine.translation(col, row)
+        write(path, values, dtype="float64", crs=crs, transform=place, nodata=np.nan)
         paths.append(path)
     return paths
 
@@ -125,11 +123,8 @@ def test_a_slope_of_items_goes_over_their_borders(tmp_path):
         stac_path(str(collection_file(items, tmp_path)), "rain"),
         BandChoice(terrain="slope"),
     )
-    with rasterio.open(
-        tmp_path / "whole.tif", "w", driver="GTiff", height=11, width=11, count=1, dtype="float64",
-        crs="EPSG:32629", transform=HERE, nodata=np.nan,
-    ) as file:  # fmt: skip
-        file.write(merged(paths), 1)
+    place = {"crs": "EPSG:32629", "transform": HERE, "nodata": np.nan}
+    write(tmp_path / "whole.tif", merged(paths), dtype="float64", **place)
     expected = source_of(tmp_path / "whole.tif", slope).read()
     assert np.isfinite(expected[5:7, 1:6]).all()  # both sides of a border
     np.testing.assert_allclose(source_of(path, slope).read(), expected, rtol=1e-4)

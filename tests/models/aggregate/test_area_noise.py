@@ -164,15 +164,15 @@ def test_an_area_effect_of_exponential_values_widens_intervals():
 
 def test_pixels_that_stand_for_many_learn_the_noise_of_all():
     """Of some pixels the squared weights add up to more: their noise was told of all pixels."""
-    bags, _ = values(seed=4, n_area=30, sizes=np.full(30, 90), field=0.3)
+    bags, _ = values(seed=4, n_area=30, sizes=np.full(30, 60), field=0.3)
     noise = []
     for few in (False, True):
         model = VBAgg(likelihood="normal", kernel=KERNEL, integrate="none", few_pixels=few)
         told = model.fit(bags, n_thread=1).named_hyperparameters()
-        noise.append(told["noise"] / 90 + told["area_noise"] ** 2)
+        noise.append(told["noise"] / 60 + told["area_noise"] ** 2)
     assert noise[1] == pytest.approx(noise[0], rel=0.1)
     thinned = thinned_block(bags, 30, bags.x.mean(axis=0), bags.x.std(axis=0), 0)
     assert thinned.n_pix < bags.n_pix
-    np.testing.assert_allclose(thinned.squares, 1 / 90)
+    np.testing.assert_allclose(thinned.squares, 1 / 60)
     again = BagBlock.join([thinned.at(np.array([3, 1])), thinned.at(np.array([0]))])
-    np.testing.assert_allclose(again.squares, 1 / 90)
+    np.testing.assert_allclose(again.squares, 1 / 60)

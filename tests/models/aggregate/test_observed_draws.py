@@ -33,7 +33,7 @@ def _log_density(likelihood, own, y, log_eta):
     """Log density of the response given its aggregate, the area effect summed out by nodes."""
     if not isinstance(likelihood, AreaEffect):
         return likelihood.terms(y, np.exp(log_eta), own, 1.0).value
-    node, weight = roots_hermite(30)
+    node, weight = roots_hermite(12)
     sd = float(np.exp(own["log_area_sd"]))
     at = log_eta[..., None] + np.sqrt(2.0) * sd * node - 0.5 * sd**2
     each = likelihood.base.terms(y, np.exp(at), own, 1.0).value

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pystac
-import rasterio
 import xarray as xr
 
 from geo.core.calendar import Calendar
@@ -15,6 +14,7 @@ from pipeline.catalogue.dates import days_of
 from pipeline.catalogue.write import write_catalogue
 from pipeline.config.reader import load_config
 from pipeline.config.series import Series
+from tests.bands import read
 from tests.pipeline.catalogue.conftest import read_project
 
 OF_WINDOWS = {
@@ -67,8 +67,9 @@ def test_each_mapped_period_is_an_item_with_its_time(quarters, validator):
         there = cube.sel(time=item.properties["start_datetime"][:10]).squeeze()
         assert item.properties["disagg:forecast"] == bool(there["forecast"])
         for key in ("rate_mean", "cases_mean", "outbreak"):
-            with rasterio.open(item.assets[key].get_absolute_href()) as source:
-                np.testing.assert_array_equal(source.read(1), there[key].values, name)
+            np.testing.assert_array_equal(
+                read(item.assets[key].get_absolute_href()), there[key].values, name
+            )
 
 
 def test_items_of_periods_that_are_mapped_no_more_go(quarters, tmp_path):

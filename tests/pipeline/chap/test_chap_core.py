@@ -16,6 +16,8 @@ import pandas as pd
 import pytest
 import yaml
 
+from tests.typed import edit
+
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples/chap"
 VERSION = "1.0.17"
@@ -76,9 +78,7 @@ def test_chap_evaluates_the_model(chap: Path, data: Path, tmp_path: Path, polygo
     model = tmp_path / "model"
     shutil.copytree(EXAMPLE, model)
     if polygons:  # as the README says
-        text = (model / "MLproject").read_text()
-        text = text.replace("{model_config}", "{model_config} --polygons {polygons}")
-        (model / "MLproject").write_text(text)
+        edit(model / "MLproject", {"{model_config}": "{model_config} --polygons {polygons}"})
     found = evaluate(chap, model, data, tmp_path)
     table = pd.read_csv(data / "all.csv", index_col=0)
     months = sorted(table["time_period"].unique())[-3:]

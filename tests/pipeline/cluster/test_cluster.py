@@ -24,6 +24,7 @@ from pipeline.config.compute_schema import Compute
 from pipeline.config.reader import load_config
 from pipeline.updates.retry import RetryPolicy
 from tests.pipeline.conftest import Files
+from tests.typed import run_each
 
 ROOT = Path(__file__).parents[3]
 
@@ -63,8 +64,7 @@ def threads(tmp_path_factory):
 
 def _stages(path):
     """Run what is compared: each stage starts its cluster anew."""
-    for stage in ("ingest", "fit", "evaluate"):
-        assert main([stage, str(path), "--quiet"]) == 0
+    run_each(path, "ingest", "fit", "evaluate")
 
 
 @pytest.mark.ci

@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 from pipeline.cli.main import main
 from tests.bands import read
+from tests.typed import run_each
 
 LABELS = ("100110010", "111110010")  # M01 and M02 turn positive
 
@@ -32,8 +33,7 @@ def labelled(files, number, model=SPARSE):
     }
     path = files.directory / f"map{number}.yaml"
     path.write_text(yaml.safe_dump(mapping))
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(path), "--quiet"]) == 0
+    run_each(path, "ingest", "fit", "predict")
     return path
 
 
@@ -79,8 +79,7 @@ def test_probabilities_are_compared_as_normal(files, tmp_path, capsys):
     }
     rates = files.directory / "rates.yaml"
     rates.write_text(yaml.safe_dump(mapping))
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(rates), "--quiet"]) == 0
+    run_each(rates, "ingest", "fit", "predict")
     capsys.readouterr()
     assert main(["compare", str(a), str(rates), "--out", str(out)]) == 2
     assert "compare maps of the same quantity and unit" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from geo.sources.repair import Repairs
 from pipeline.config.reader import load_config
 from pipeline.ingest.responses import read_responses
 from tests.pipeline.series_inputs import MONTHS, SMALL_OPTIONS, write_inputs
+from tests.typed import edit
 
 
 def _counts(config: Path, label: str) -> pd.Series:
@@ -30,18 +31,15 @@ def _widen(config: Path) -> None:
     long = pd.read_csv(config.parent / "cases.csv", dtype=str)
     wide = long.pivot(index="id", columns="month", values="cases")
     wide.to_csv(config.parent / "cases.csv")
-    text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace("period: month}", "periods: columns}"), encoding="utf-8")
+    edit(config, {"period: month}": "periods: columns}"})
 
 
 @pytest.mark.parametrize("has_time", [True, False])
 def test_wide_counts_are_the_long_ones(tmp_path: Path, has_time: bool) -> None:
     config = write_inputs(tmp_path, 3)
     if not has_time:
-        text = config.read_text(encoding="utf-8").replace("time:        {step: month}\n", "")
-        text = text.replace(SMALL_OPTIONS, "")
-        cut = text.replace(', periods: ["2024-01"], forecast: 1', "")
-        config.write_text(cut, encoding="utf-8")
+        cut = "time:        {step: month}\n", SMALL_OPTIONS, ', periods: ["2024-01"], forecast: 1'
+        edit(config, dict.fromkeys(cut, ""))
     labels = MONTHS[:3] if has_time else MONTHS[2:3]
     before = [_counts(config, label) for label in labels]
     _widen(config)
@@ -62,7 +60,6 @@ def test_wide_counts_are_the_long_ones(tmp_path: Path, has_time: bool) -> None:
 def test_wide_counts_that_cannot_be_read(tmp_path: Path, given: str, said: str) -> None:
     config = write_inputs(tmp_path, 2)
     _widen(config)
-    text = config.read_text(encoding="utf-8").replace("value: cases, periods: columns", given)
-    config.write_text(text, encoding="utf-8")
+    edit(config, {"value: cases, periods: columns": given})
     with pytest.raises(InputError, match=said):
         load_config(config)

@@ -13,6 +13,7 @@ from pipeline.config.series import Series
 from pipeline.config.years import told_people, years_of
 from pipeline.storage.location import Storage
 from tests.pipeline.series_inputs import people, write_inputs, write_raster
+from tests.typed import edit
 
 
 def series(years: tuple[int, ...], step: str = "month") -> Series:
@@ -80,8 +81,7 @@ def test_which_years_have_a_file(
 
 def test_both_files_are_inputs_and_a_path_without_files_is_one_line(tmp_path: Path) -> None:
     config = write_inputs(tmp_path, 2)
-    text = config.read_text().replace("people.tif", '"people_{year}.tif"')
-    config.write_text(text.replace('{path: "people', '{path: "pop/people'), encoding="utf-8")
+    edit(config, {"people.tif": '"people_{year}.tif"', '{path: "people': '{path: "pop/people'})
     with pytest.raises(InputError) as raised:
         load_config(config)
     (problem,) = raised.value.problems

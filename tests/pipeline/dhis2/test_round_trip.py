@@ -11,6 +11,7 @@ import pytest
 from pipeline.cli.main import main
 from tests.pipeline.dhis2 import fake_server as fake
 from tests.pipeline.dhis2.conftest import PULL
+from tests.typed import run_each
 
 MODEL = {
     "inducing": 4,
@@ -43,8 +44,7 @@ def test_pull_run_push(
     assert f"run `disagg dhis2 pull {config}` first" in capfd.readouterr().err
     dhis2.failures = [None, 503, "break"]
     assert main(["dhis2", "pull", config]) == 0
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, config, "--quiet"]) == 0, stage
+    run_each(config, "ingest", "fit", "predict")
     dhis2.failures = [429, None, "cut"]
     assert main(["dhis2", "push", config, "--send"]) == 0
     periods = pd.read_csv(tmp_path / "out/periods.csv").set_index(["period", "id"])

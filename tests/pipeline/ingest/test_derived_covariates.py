@@ -11,7 +11,6 @@ import geopandas as gpd
 import numpy as np
 import pystac
 import pytest
-import rasterio
 import shapely
 import xarray as xr
 import yaml
@@ -24,6 +23,7 @@ from pipeline.config.moving import spread
 from pipeline.config.reader import load_config
 from pipeline.config.series import Series
 from pipeline.ingest.stage import check_inputs
+from tests.bands import read
 from tests.pipeline.conftest import Files
 
 NAMES = """<PAMDataset><PAMRasterBand band="1"><CategoryNames><Category/><Category>Forest</Category>
@@ -179,8 +179,7 @@ def test_check_lists_the_classes_and_doubts_them(derived: Files, capsys: Any) ->
     told = json.loads(capsys.readouterr().out)
     (classes,) = told["profile"]["classes"]
     # A second way: the share of the pixels of each class whose centre lies in an area.
-    with rasterio.open(derived.directory / "land.tif") as file:
-        values = file.read(1)
+    values = read(derived.directory / "land.tif")
     x, y = np.meshgrid(5e5 + 125 + 250 * np.arange(136.0), 8e6 - 125 - 250 * np.arange(120.0))
     union = shapely.union_all(derived.polygons)
     known = values[shapely.contains_xy(union, x, y) & (values > 0)]

@@ -23,6 +23,7 @@ from pipeline.core.progress import Silent
 from pipeline.ingest.stage import check, ingest
 from pipeline.prediction.raster import predict_raster
 from pipeline.products.products import layers
+from tests.bands import read, write
 from tests.plain import plain
 
 GEOD = Geod(ellps="WGS84")
@@ -32,12 +33,7 @@ def write_raster(path: Path, values: np.ndarray, bounds: tuple, crs: str = "EPSG
     left, bottom, right, top = bounds
     n_row, n_col = values.shape
     transform = Affine((right - left) / n_col, 0, left, 0, (bottom - top) / n_row, top)
-    with rasterio.open(
-        path, "w", driver="GTiff", width=n_col, height=n_row, count=1, dtype="float64", crs=crs,
-        transform=transform, nodata=np.nan,
-    ) as file:  # fmt: skip
-        file.write(values, 1)
-    return path
+    return write(path, values, dtype="float64", crs=crs, transform=transform, nodata=np.nan)
 
 
 def whole_earth(first: float, res: float = 1.0, seed: int = 0) -> tuple[np.ndarray, tuple]:
@@ -105,8 +101,7 @@ def run(
     maps.mkdir()
     cube = directory / "out" / "work" / "grid.zarr"
     n_pix = predict_raster(model, cube, maps, layers(config)[:1], n_thread=1)
-    with rasterio.open(maps / "rate_mean.tif") as file:
-        mapped = file.read(1)
+    mapped = read(maps / "rate_mean.tif")
     # The map has the model's number at the store's positions: predict takes the same ones.
     block = store.read_block(0)
     pixel = store.read_pixel(0)

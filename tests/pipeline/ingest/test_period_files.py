@@ -10,6 +10,7 @@ from pipeline.cli.check import all_problems
 from pipeline.config.reader import load_config
 from pipeline.ingest.period_files import period_states
 from tests.pipeline.series_inputs import write_inputs
+from tests.typed import edit
 
 
 def test_missing_periods_are_one_line(tmp_path: Path) -> None:
@@ -42,8 +43,7 @@ def test_a_forecast_may_lack_its_file(tmp_path: Path) -> None:
 def test_a_key_that_is_none_is_a_line(tmp_path: Path) -> None:
     """Layers that move are read again for each period, from the values as they were given."""
     config = write_inputs(tmp_path, 3)
-    text = config.read_text().replace("id: id}\ncounts", "id: id, chanegs: 3}\ncounts")
-    config.write_text(text)
+    edit(config, {"id: id}\ncounts": "id: id, chanegs: 3}\ncounts"})
     problems, *_ = all_problems(config)
     assert [str(each) for each in problems] == [
         "disagg.yaml line 2: areas.chanegs: unknown key; did you mean areas.changes?"

@@ -27,6 +27,7 @@ from pipeline.ingest.point_tables import read_source
 from pipeline.ingest.stage import check, ingest
 from pipeline.store.bag_store import BagStore
 from pipeline.store.point_store import BesideSource, PointStore
+from tests.typed import run_each
 
 POINTS = {
     "name": "dhs", "path": "clusters.csv", "id": "cluster", "value": "positive",
@@ -162,8 +163,7 @@ def test_a_run_with_points_has_their_table_and_leaves_them_out_by_folds(files: A
     held = json.loads((out / "evaluation.json").read_text())["held_out"]["area"]
     assert [row["how"] for row in held["by_fold"]] == ["refit", "refit"]
     written(files, points=[])
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(path), "--quiet"]) == 0
+    run_each(path, "ingest", "fit", "predict")
     assert not (out / "points.csv").exists()
     assert not (out / "work/points.zarr").exists()
 

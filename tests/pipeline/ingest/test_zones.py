@@ -18,6 +18,7 @@ from pipeline.core.progress import Silent
 from pipeline.ingest.stage import check, ingest
 from pipeline.store.bag_store import BagStore
 from pipeline.store.point_store import PointStore
+from tests.typed import run_each
 
 ZONES = {"name": "regions", "path": "regions.csv", "id": "region", "value": "n", "zone": "region"}
 COUNTED = {"M00": 10, "M01": 11, "M03": 0, "M04": 14, "M07": 17, "M08": 18}  # not M02, M05, M06
@@ -193,8 +194,7 @@ def test_a_zone_tells_of_its_areas(files: Any) -> None:
         }
         path = files.directory / "disagg.yaml"
         path.write_text(yaml.safe_dump(files.mapping()))
-        for stage in ("ingest", "fit", "predict"):
-            assert main([stage, str(path), "--quiet"]) == 0
+        run_each(path, "ingest", "fit", "predict")
         out = files.directory / f"out{total}"
         fitted[total] = pd.read_csv(out / "areas.csv", index_col="code")["fitted"]["M02"]
         (row,) = pd.read_csv(out / "points.csv").to_dict("records")

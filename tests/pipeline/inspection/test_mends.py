@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import geopandas as gpd
-import numpy as np
 import pandas as pd
 import pytest
 import rasterio
@@ -19,6 +18,7 @@ from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.inspection.mends import MENDS, Change, Findings, Mend
+from tests.bands import write
 from tests.pipeline.series_inputs import write_inputs
 
 
@@ -39,8 +39,7 @@ def _undeclared(directory: Path) -> None:
     with rasterio.open(directory / "elevation.tif") as file:
         values, profile = file.read(1), file.profile
     values[:2, :3] = -9999
-    with rasterio.open(directory / "elevation.tif", "w", **{**profile, "nodata": None}) as file:
-        file.write(values, 1)
+    write(directory / "elevation.tif", values, **{**profile, "nodata": None})
 
 
 def _spelling(directory: Path) -> None:
@@ -137,8 +136,7 @@ def test_what_is_unsure_is_left(
     elif unsure == "no crs":
         with rasterio.open(directory / "elevation.tif") as file:
             profile, values = file.profile, file.read(1)
-        with rasterio.open(directory / "elevation.tif", "w", **{**profile, "crs": None}) as file:
-            file.write(np.asarray(values), 1)
+        write(directory / "elevation.tif", values, **{**profile, "crs": None})
     else:
         config.write_text(config.read_text().replace("value: cases", "value: CASES"))
         table = pd.read_csv(directory / "cases.csv")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import rasterio
 
 from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
@@ -17,12 +16,8 @@ from pipeline.config.reader import load_config
 from pipeline.inspection.page import area_table, correlations_of, file_lines, period_table
 from pipeline.inspection.pictures import draw_periods
 from pipeline.inspection.seen import N_SAMPLE, Copies, Seen, copies_of
+from tests.bands import read
 from tests.pipeline.series_inputs import MONTHS, area_of_pixel, people, write_inputs, write_raster
-
-
-def _values(path: Path) -> np.ndarray:
-    with rasterio.open(path) as file:
-        return np.asarray(file.read(1), np.float64)
 
 
 def _seen(config: Path) -> Seen:
@@ -35,7 +30,7 @@ def _seen(config: Path) -> Seen:
 def months(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a configuration with a gap, a hole in a raster, and a count far from the others."""
     config = write_inputs(tmp_path_factory.mktemp("months"))
-    rain = _values(config.parent / f"rain_{MONTHS[-1]}.tif")
+    rain = read(config.parent / f"rain_{MONTHS[-1]}.tif")
     rain[3, 4:9] = np.nan
     write_raster(config.parent / f"rain_{MONTHS[-1]}.tif", rain)
     table = pd.read_csv(config.parent / "cases.csv")
@@ -55,7 +50,7 @@ def test_small_copies_are_means_of_blocks(months: Path, n_side: int) -> None:
     all_problems(months, None, None, look)
     (copies,) = found
     assert copies.side == {16: 1, 5: 4}[n_side]
-    rain, block = _values(months.parent / f"rain_{MONTHS[-1]}.tif"), copies.side
+    rain, block = read(months.parent / f"rain_{MONTHS[-1]}.tif"), copies.side
     for row, col in np.ndindex(*copies.values["rain"].shape):
         part = np.s_[row * block : (row + 1) * block, col * block : (col + 1) * block]
         if np.isfinite(rain[part]).any():
@@ -71,8 +66,8 @@ def test_correlations_are_those_of_the_pixels(months: Path) -> None:
     seen = _seen(months)
     assert seen.copies is not None
     assert seen.copies.n_inside == len(seen.copies.sample) == 256 < N_SAMPLE
-    rain = _values(months.parent / f"rain_{MONTHS[-1]}.tif").ravel()
-    high = _values(months.parent / "elevation.tif").ravel()
+    rain = read(months.parent / f"rain_{MONTHS[-1]}.tif").ravel()
+    high = read(months.parent / "elevation.tif").ravel()
     both = np.isfinite(rain)
     table = correlations_of(seen.copies.sample[["elevation", "rain"]])
     expected = np.corrcoef(rain[both], high[both])[0, 1]

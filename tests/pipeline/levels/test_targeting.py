@@ -11,11 +11,7 @@ import rasterio
 
 from pipeline.levels.level_tables import Summary, order_by_rate
 from pipeline.levels.targeting import Curve, Targeting, area_curve, rate_keys
-
-
-def read(path):
-    with rasterio.open(path) as source:
-        return source.read(1)
+from tests.bands import read
 
 
 def brute_force(rate, people, drawn, at):

@@ -34,6 +34,7 @@ from pipeline.plan.sizes import Periods, measure_inputs, store_bytes
 from pipeline.store.bag_store import BagStore
 from pipeline.store.block_source import StoreBlockSource
 from tests.pipeline.series_inputs import write_inputs
+from tests.typed import edit
 
 SLOW = Probe(flops=5e10, pixel=1e-5, update=0.01, predict=1e-6, draw=1e-5)
 
@@ -247,8 +248,7 @@ def test_models_that_no_time_is_known_of(changed: Any, country: Path) -> None:
     assert found.epoch_seconds == {}
     assert found.sizes.n_maps == 0
     assert any("holds all pixels in memory" in text for text in found.warnings)
-    closed = path.read_text().replace("kind: blrt", "kind: vwsgp, inducing: 20")
-    path.write_text(closed)
+    edit(path, {"kind: blrt": "kind: vwsgp, inducing: 20"})
     assert set(plan_run(load_config(path)).epoch_seconds) >= {1, 2}
 
 

@@ -23,6 +23,8 @@ from pipeline.evaluation.folds import stratified_folds
 from pipeline.evaluation.label_scores import label_scores
 from pipeline.ingest.stage import ingest
 from pipeline.store.bag_store import BagStore
+from tests.bands import read
+from tests.typed import edit, run_each
 
 SPEC = CountrySpec(
     (36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation", "temperature"), n_inducing=12
@@ -124,8 +126,7 @@ def test_labels_become_maps_tables_and_scores(labelled):
     mapping = {**labelled.mapping(), "model": {"kind": "constant"}}
     mapping["output"] = {"dir": str(out), "draws": 5}
     path.write_text(yaml.safe_dump(mapping))
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(path), "--quiet"]) == 0
+    run_each(path, "ingest", "fit", "predict")
     assert (out / "rate_mean.tif").is_file()
     assert not list(out.glob("probability_*"))
 
@@ -226,8 +227,7 @@ def test_a_simulated_country_of_labels(tmp_path):
     config = load_config(simulate_country(tmp_path, SPEC, seed=3, labels=True))
     labels = pd.read_csv(tmp_path / "outbreaks.csv")
     assert labels["outbreak"].mean() == pytest.approx(0.5, abs=0.02)
-    with rasterio.open(tmp_path / "truth_rate.tif") as tif:
-        rate = tif.read(1)
+    rate = read(tmp_path / "truth_rate.tif")
     with rasterio.open(tmp_path / "truth_hotspot.tif") as tif:
         hot = tif.read(1, masked=True)
     inside = ~np.ma.getmaskarray(hot)
@@ -240,10 +240,8 @@ def test_a_simulated_country_of_labels(tmp_path):
 @pytest.mark.ci
 def test_a_map_from_labels_knows_more_than_the_labels(tmp_path):
     path = simulate_country(tmp_path, LARGER, labels=True)
-    text = path.read_text().replace("schemes: [area, block]", "schemes: []")
-    path.write_text(text)
-    for stage in ("ingest", "fit", "predict", "evaluate"):
-        assert main([stage, str(path), "--quiet"]) == 0
+    edit(path, {"schemes: [area, block]": "schemes: []"})
+    run_each(path, "ingest", "fit", "predict", "evaluate")
     truth = json.loads((tmp_path / "out/evaluation.json").read_text())["truth"]
     assert truth["pixels"]["auc"] > truth["area_label"]["auc"] + 0.08
     # Inside the positive areas, where the label says the same of every pixel.

@@ -21,6 +21,7 @@ from pipeline.products.products import RATE_MEAN, RATE_SD
 from pipeline.products.tags import run_tags
 from pipeline.reporting import preview
 from pipeline.reporting.preview import BreakNorm, draw_preview
+from tests.bands import read
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +70,7 @@ def test_the_picture_has_the_colours_of_the_style(results):
     _, out, panels = results
     axes, panel = panels[0]
     image = axes.images[0]
-    with rasterio.open(out / "rate_mean.tif") as source:
-        values = source.read(1).astype(float)
+    values = read(out / "rate_mean.tif")
     drawn = image.cmap(image.norm(np.ma.masked_invalid(values)))
     known = np.isfinite(values)
     wanted = _as_qgis(_items(out / "rate_mean.qml"), values[known])

@@ -9,7 +9,6 @@ from typing import Any
 import geopandas as gpd
 import numpy as np
 import pytest
-import rasterio
 from scipy.special import ndtr
 
 import models
@@ -20,6 +19,7 @@ from pipeline.ingest.stage import ingest
 from pipeline.prediction.stage import predict_stage
 from pipeline.store.bag_store import BagStore
 from pipeline.training.stage import fit_stage
+from tests.bands import read
 from tests.models.aggregate.test_members import with_members
 from tests.pipeline.conftest import Files
 from tests.progress import Notes
@@ -83,8 +83,7 @@ def test_every_map_is_the_mixture(run: Any) -> None:
     row, col = store.grid.row_col(pixel)
 
     def band(name: str) -> np.ndarray:
-        with rasterio.open(out / f"{name}.tif") as file:
-            return np.asarray(file.read(1), np.float64)[row, col]
+        return read(out / f"{name}.tif")[row, col]
 
     mean = sum(w * 1000 * part.mean for w, part in zip(WEIGHT, parts, strict=True))
     square = sum(

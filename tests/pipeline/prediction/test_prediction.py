@@ -23,16 +23,12 @@ from pipeline.prediction.stage import predict_stage
 from pipeline.products import tile_pass, tile_pixels
 from pipeline.products.areas import AreaDraws, draw_areas, tabulate_areas, write_areas
 from pipeline.products.products import layers
+from tests.bands import read
 from tests.pipeline.levels.factors import pixel_factors
 
 NAMES = ["rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median",
          "rate_relative_sd", "cases_mean",
          "population", "coverage", "data_support", "exceedance_50", "exceedance_62.5"]  # fmt: skip
-
-
-def read(path):
-    with rasterio.open(path) as source:
-        return source.read(1)
 
 
 def expected_pixels(world):

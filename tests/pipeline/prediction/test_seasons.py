@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import rasterio
 import xarray as xr
 
 import models
 from pipeline.prediction.seasons import against_season, same_season
 from pipeline.store.bag_store import BagStore
+from tests.bands import read
 from tests.pipeline.series_inputs import (
     LIKE,
     N_DRAW,
@@ -51,12 +51,6 @@ def test_the_rule_of_the_third_quartile_written_out() -> None:
         assert anomaly[k] == pytest.approx(np.median(rate[:, k] / means))
 
 
-def _band(path: Path) -> np.ndarray:
-    with rasterio.open(path) as file:
-        found: np.ndarray = file.read(1)
-    return found
-
-
 @pytest.mark.parametrize(
     ("label", "year_before_or_after", "below"),
     [("2023-Q2", "2022-Q2", ""), ("2022-Q1", "2023-Q1", "periods/2022-Q1")],
@@ -91,12 +85,12 @@ def test_a_map_is_what_joint_draws_of_its_pixels_say(
     own, other = rates(label), rates(year_before_or_after)
     outbreak = [(own[:, k] > np.percentile(other[:, k], 75)).mean() for k in range(4)]
     anomaly = np.median(own / other, axis=0)
-    np.testing.assert_allclose(_band(quarters / below / "outbreak.tif")[row, col], outbreak, 1e-6)
-    np.testing.assert_allclose(_band(quarters / below / "anomaly.tif")[row, col], anomaly, 1e-4)
+    np.testing.assert_allclose(read(quarters / below / "outbreak.tif")[row, col], outbreak, 1e-6)
+    np.testing.assert_allclose(read(quarters / below / "anomaly.tif")[row, col], anomaly, 1e-4)
     cube = xr.open_zarr(quarters / "rates.zarr")
     place = list(cube["period"].values).index(label)
     for name in ("outbreak", "anomaly"):
-        there = _band(quarters / below / f"{name}.tif")
+        there = read(quarters / below / f"{name}.tif")
         np.testing.assert_array_equal(cube[name].values[place], there)
 
 
@@ -106,7 +100,7 @@ def test_an_area_of_one_pixel_has_what_its_pixel_has(quarters: Path) -> None:
     assert (one["people"] < 1.5 * people()[0, 0]).all()
     assert one["outbreak"].notna().tolist() == [True, True, False, False, True, True, True]
     for label, below in (("2023-Q2", ""), ("2022-Q1", "periods/2022-Q1")):
-        p, ratio = (_band(quarters / below / f"{n}.tif")[0, 0] for n in ("outbreak", "anomaly"))
+        p, ratio = (read(quarters / below / f"{n}.tif")[0, 0] for n in ("outbreak", "anomaly"))
         # Both have other draws: the error of a share, and of a quantile, of each.
         error = np.sqrt(2 * p * (1 - p) / N_DRAW + 2 * 0.25 * 0.75 / N_DRAW)
         assert abs(one.loc[label, "outbreak"] - p) < 4 * error

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rasterio
 
 import models
 from pipeline.config.context import StageContext
@@ -25,14 +24,10 @@ from pipeline.products.monte_carlo import standard_error
 from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import BALANCE, read_balance
 from pipeline.training.stage import fit_stage
+from tests.bands import read
 from tests.pipeline.conftest import Files
 from tests.pipeline.levels.factors import area_factors, drawn_areas, pixel_factors
 from tests.progress import Notes
-
-
-def band(path: Path) -> np.ndarray:
-    with rasterio.open(path) as file:
-        return np.asarray(file.read(1), np.float64)
 
 
 @pytest.fixture(scope="module", params=["areas", "all"])
@@ -80,7 +75,7 @@ def test_the_map_sums_to_what_the_model_says_of_the_bags(mapped: Any) -> None:
     _, factor = area_factors(model, store, 400, 4)
     fitted = float((rate * rows.weight * np.repeat(factor, np.diff(store.offsets))).sum())
     cases = summary["balance"]["cases"]
-    total = np.nansum(band(out / "cases_mean.tif") * band(out / "coverage.tif"))
+    total = np.nansum(read(out / "cases_mean.tif") * read(out / "coverage.tif"))
     assert cases["mapped"] == pytest.approx(total, rel=1e-7)
     assert cases["counted_twice"] > 0.01 * total
     assert total + cases["counted_twice"] == pytest.approx(fitted, rel=1e-5)
@@ -112,13 +107,13 @@ def test_the_map_sums_to_what_the_model_says_of_the_bags(mapped: Any) -> None:
 
 def test_people_outside_every_area_are_in_a_map_of_their_own(mapped: Any) -> None:
     files, out, summary, _ = mapped
-    inside, rate = band(out / "cases_mean.tif"), band(out / "rate_mean.tif") / 1000
-    outside, covered = out / "cases_outside_mean.tif", band(out / "coverage.tif")
+    inside, rate = read(out / "cases_mean.tif"), read(out / "rate_mean.tif") / 1000
+    outside, covered = out / "cases_outside_mean.tif", read(out / "coverage.tif")
     if files.config().output.mask == "areas":
         assert not outside.exists()
         assert "mapped_outside" not in summary["balance"]["cases"]
         return
-    beyond = band(outside)
+    beyond = read(outside)
     store, model = BagStore.open(out / "work/bags.zarr"), models.load(out / "work/model")
     factor = pixel_factors(model, store, 400, 4, rate.size).reshape(rate.shape)
     expected = rate * files.population

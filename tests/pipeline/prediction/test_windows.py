@@ -30,15 +30,9 @@ from pipeline.prediction.windows import (
 from pipeline.products.moving_grids import NOWHERE
 from pipeline.products.tile_pixels import TilePixels
 from pipeline.store.bag_store import BagStore
+from tests.bands import read
 from tests.models.temporal.world import dense_regression
 from tests.pipeline.series_inputs import LIKE, N_DRAW, QUARTERS, elevation, people, rain
-
-
-def _band(path: Path) -> np.ndarray:
-    with rasterio.open(path) as file:
-        found: np.ndarray = file.read(1).astype(np.float64)
-    return found
-
 
 # -- which windows ---------------------------------------------------------------------------------
 
@@ -120,11 +114,11 @@ def test_a_mean_of_draws_is_that_of_dense_regression() -> None:
 
 def test_a_window_of_one_period_is_the_map_of_that_period(quarters: Path) -> None:
     own, window = quarters / "periods/2022-Q1", quarters / "windows/2022-Q1"
-    sd = _band(own / "rate_sd.tif")
-    np.testing.assert_array_equal(_band(window / "rate_mean.tif"), _band(own / "rate_mean.tif"))
-    np.testing.assert_allclose(_band(window / "rate_sd.tif"), sd, rtol=6 / np.sqrt(2 * N_DRAW))
+    sd = read(own / "rate_sd.tif")
+    np.testing.assert_array_equal(read(window / "rate_mean.tif"), read(own / "rate_mean.tif"))
+    np.testing.assert_allclose(read(window / "rate_sd.tif"), sd, rtol=6 / np.sqrt(2 * N_DRAW))
     for name, far in (("median", 0.3), ("lower", 0.6), ("upper", 0.6)):
-        off = (_band(window / f"rate_{name}.tif") - _band(own / f"rate_{name}.tif")) / sd
+        off = (read(window / f"rate_{name}.tif") - read(own / f"rate_{name}.tif")) / sd
         assert np.nanmax(np.abs(off)) < far
         assert abs(np.nanmean(off)) < 0.1
     given, found = (pd.read_csv(each / "areas.csv").set_index("id") for each in (own, window))
@@ -154,7 +148,7 @@ def test_the_mean_of_a_window_is_the_mean_of_its_periods(
         time = 4.0 * int(label[:4]) + int(label[-1]) - 1
         found = model.predict_pixels(x.astype(np.float32), rows.coords, time, number)
         each.append(1000 * np.asarray(found.mean))
-    mapped = _band(quarters / "windows" / name / "rate_mean.tif").ravel()[rows.pixel]
+    mapped = read(quarters / "windows" / name / "rate_mean.tif").ravel()[rows.pixel]
     np.testing.assert_allclose(mapped, np.mean(each, axis=0), rtol=1e-4)
     with rasterio.open(quarters / "windows" / name / "rate_mean.tif") as file:
         ends = f"{labels[0]} to {labels[-1]}"
@@ -195,7 +189,7 @@ def test_an_area_of_one_pixel_has_what_its_pixel_has(quarters: Path) -> None:
     row = pd.read_csv(quarters / "windows/last_4/areas.csv").set_index("id").loc["A00"]
     assert row["people"] == pytest.approx(people()[0, 0], rel=1e-3)
     pixel = {
-        name: _band(quarters / f"windows/last_4/rate_{name}.tif")[0, 0]
+        name: read(quarters / f"windows/last_4/rate_{name}.tif")[0, 0]
         for name in ("mean", "sd", "lower", "upper")
     }
     # Areas also know what their own counts say; rates of pixels are those of the surface.

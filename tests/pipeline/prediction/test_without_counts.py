@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pyogrio
 import pytest
-import rasterio
 import yaml
 from shapely.geometry import box
 
 from pipeline.cli.main import main
 from pipeline.config.periods import periods_of
 from pipeline.storage.location import Storage
+from tests.bands import read
 
 SMALL = {
     "fit": {"max_epochs": 5, "seed": 1},
@@ -59,8 +59,7 @@ def test_positives_among_an_unknown_number_tested_have_a_rate_alone(files: Any) 
         row = table.loc[area, numbers]
         assert sorted(row.index[row.notna()]) == known
         # Per 1,000 tested: the mean probability of its people.
-        with rasterio.open(files.directory / "out/rate_mean.tif") as tif:
-            rates = tif.read(1)[files.pixels(int(area[1:]))]
+        rates = read(files.directory / "out/rate_mean.tif")[files.pixels(int(area[1:]))]
         assert np.nanmin(rates) < row["fitted_rate"] < np.nanmax(rates)
     full = table.loc["M03"]  # 30 tested, the positives unknown
     assert full["tested"] == 30
@@ -92,8 +91,7 @@ def test_an_area_without_a_label_has_a_probability(files: Any) -> None:
     assert summary["observed_positive"] == 4
     trained = table[table["in_training"]]
     assert summary["expected_positive"] == pytest.approx(trained["probability"].sum(), rel=1e-4)
-    with rasterio.open(files.directory / "out/probability_mean.tif") as tif:
-        assert np.isfinite(tif.read(1)[files.pixels(8)]).any()
+    assert np.isfinite(read(files.directory / "out/probability_mean.tif")[files.pixels(8)]).any()
 
 
 def test_a_period_has_the_areas_that_reported_in_it(files: Any) -> None:

@@ -12,6 +12,7 @@ import rasterio
 from pipeline.config.schema import Config
 from pipeline.evaluation.verdict import paired_gain
 from pipeline.run.fingerprints import output_fingerprint
+from tests.bands import write
 
 SURE = np.arange(9.0)  # log densities of nine areas under a map
 
@@ -33,11 +34,8 @@ def leave_run(config, rate, converged=True, evaluation=None):
     out = config.output.dir
     (out / "work").mkdir(parents=True, exist_ok=True)
     values = np.broadcast_to(np.asarray(rate, np.float32), (4, 5))
-    with rasterio.open(
-        out / "rate_mean.tif", "w", driver="GTiff", width=5, height=4, count=1, dtype="float32",
-        crs="EPSG:32738", transform=rasterio.Affine(1000, 0, 0, 0, -1000, 0), nodata=np.nan,
-    ) as file:  # fmt: skip
-        file.write(values, 1)
+    place = {"crs": "EPSG:32738", "transform": rasterio.Affine(1000, 0, 0, 0, -1000, 0)}
+    write(out / "rate_mean.tif", values, nodata=np.nan, **place)
     (out / "areas.csv").write_text(f"id,rate\na,{float(np.nanmean(values))!r}\n")
     (out / "evaluation.json").write_text(json.dumps(evaluation or report()))
     (out / "run.json").write_text(json.dumps({"written": time.time()}))

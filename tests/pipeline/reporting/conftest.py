@@ -24,6 +24,7 @@ from pipeline.demo.country_spec import LAYERS, CountrySpec
 from pipeline.reporting.stage import report_stage
 from pipeline.run.record import read_record
 from pipeline.run.runner import run_stages
+from tests.bands import write
 
 NASTY = "<script>window.hacked=1</script>\"'&\u2028<img src=x onerror=hacked=2>"
 SAVE = Figure.savefig  # modules whose runs are short leave all pictures blank
@@ -87,8 +88,7 @@ def change_raster(path: Path, row: int, column: int, value: float) -> None:
     values[row, column] = value
     profile |= {"driver": "GTiff"}
     path.unlink()
-    with rasterio.open(path, "w", **profile) as sink:
-        sink.write(values, 1)
+    write(path, values, **profile)
 
 
 def page_data(page: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import rasterio
 
+from tests.bands import read
 from tests.pipeline.reporting.conftest import page_data
 from tests.pipeline.reporting.test_page import picture, rows_of
 from tests.pipeline.series_inputs import QUARTERS
@@ -85,8 +85,7 @@ def test_colours_are_the_values_of_the_table_and_of_the_rasters(
     for frame, below in zip(
         layer["frames"], ("periods/2022-Q1", "", "periods/2023-Q3"), strict=True
     ):
-        with rasterio.open(quarters / below / f"{name}.tif") as file:
-            values = file.read(1).astype(np.float64)
+        values = read(quarters / below / f"{name}.tif")
         seen = picture(frame["uri"])
         colour = seen[..., :3] @ [1 << 16, 1 << 8, 1]
         at = np.abs(palette - colour[..., None]).argmin(axis=-1)

@@ -35,6 +35,7 @@ from pipeline.reporting.stage import read_evaluation
 from pipeline.run.record import read_record
 from pipeline.run.runner import run_stages
 from pipeline.training.modes import overdispersion
+from tests.bands import read
 from tests.pipeline.reporting.conftest import NASTY, SAVE, page_data
 
 
@@ -325,8 +326,7 @@ def test_reconciled_maps_are_said_in_words(finished):
 def test_every_colour_has_the_value_of_its_raster(finished):
     """Second route: the raster's own numbers, at each pixel, through the picture and back."""
     layer = page_data(finished.page())["rasters"][0]
-    with rasterio.open(finished.out / "rate_mean.tif") as source:
-        values = source.read(1)
+    values = read(finished.out / "rate_mean.tif")
     shown = picture(layer["uri"])
     red, green, blue, alpha = np.moveaxis(shown, 2, 0)
     text = dict(reversed(list(zip(layer["palette"], layer["values"], strict=True))))

@@ -23,6 +23,7 @@ from tests.pipeline.series_inputs import (
     people,
     write_inputs,
 )
+from tests.typed import edit, run_each
 
 SPLIT, MERGED = ["A00", "A01", "A04"], "A10"
 CHANGES = """period,from,to
@@ -62,18 +63,14 @@ def write(directory: Path, n: int, more: str = MORE) -> Path:
     config = write_inputs(directory, n, more=more)
     cases_of_then(n).to_csv(directory / "cases.csv", index=False)
     (directory / "changes.csv").write_text(CHANGES, encoding="utf-8")
-    text = config.read_text("utf-8").replace(
-        "id: id}\ncounts", "id: id, changes: changes.csv}\ncounts"
-    )
-    config.write_text(text, encoding="utf-8")
+    edit(config, {"id: id}\ncounts": "id: id, changes: changes.csv}\ncounts"})
     return config
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = write(tmp_path_factory.mktemp("changes"), 5)
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(config), "--quiet"]) == 0
+    run_each(config, "ingest", "fit", "predict")
     return config
 
 
@@ -185,8 +182,7 @@ def test_a_wide_table_has_empty_cells_where_an_area_was_not(tmp_path: Path) -> N
     config = write(tmp_path, 4)
     wide = cases_of_then(4).pivot(index="id", columns="month", values="cases")
     wide.to_csv(tmp_path / "cases.csv")
-    text = config.read_text("utf-8")
-    config.write_text(text.replace("period: month", "periods: columns"), encoding="utf-8")
+    edit(config, {"period: month": "periods: columns"})
     assert main(["ingest", str(config), "--quiet"]) == 0
     own = _store(config).to_fit("2024-02")
     assert own.y[np.isin(own.ids, SPLIT)].sum() == _given("2024-02", "WEST")
@@ -198,10 +194,7 @@ def test_a_crosswalk_names_areas_of_any_time(tmp_path: Path) -> None:
     table.to_csv(tmp_path / "cases.csv", index=False)
     walk = "name,area_id\nWestern district,WEST\nSeven,A07\n"
     (tmp_path / "walk.csv").write_text(walk, encoding="utf-8")
-    text = config.read_text("utf-8")
-    config.write_text(
-        text.replace("period: month", "period: month, crosswalk: walk.csv"), encoding="utf-8"
-    )
+    edit(config, {"period: month": "period: month, crosswalk: walk.csv"})
     assert main(["ingest", str(config), "--quiet"]) == 0
     own = _store(config).to_fit("2024-02")
     assert own.y[np.isin(own.ids, SPLIT)].sum() == _given("2024-02", "WEST")
@@ -230,11 +223,8 @@ def test_a_table_of_a_covariate_has_the_areas_of_its_time(tmp_path: Path) -> Non
     ]
     gone = (early & table["id"].isin(SPLIT)) | (late & (table["id"] == MERGED))
     pd.concat([table[~gone], west, *others]).to_csv(tmp_path / "climate.csv", index=False)
-    text = config.read_text("utf-8").replace(
-        'rain:      {path: "rain_{period}.tif"}',
-        "rain:      {table: climate.csv, id: id, value: mm, period: when}",
-    )
-    config.write_text(text, encoding="utf-8")
+    own = "{table: climate.csv, id: id, value: mm, period: when}"
+    edit(config, {'{path: "rain_{period}.tif"}': own})
     assert main(["ingest", str(config), "--quiet"]) == 0
     bags = _store(config).at("2024-01")
     given = table[table["when"] == "202401"].set_index("id")["mm"]

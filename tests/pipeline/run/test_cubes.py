@@ -25,6 +25,7 @@ from tests.pipeline.series_inputs import (
     write_inputs,
     write_raster,
 )
+from tests.typed import edit
 
 LAGGED = ("elevation", "rain", "wet", "wet_lag1", "wet_lag2", "heat")
 
@@ -55,13 +56,11 @@ def configured(
 ) -> Path:
     """Write the inputs, and two covariates of the cube beside the others."""
     config = write_inputs(directory, n)
-    text = config.read_text().replace(
-        "time:        {step: month}",
+    lines = (
         f"  wet:       {{path: {cube}, variable: rain, aggregate: sum, {wet}}}\n"
         f"  heat:      {{path: {cube}, variable: t2m, aggregate: max}}\n"
-        "time:        {step: month}",
     )
-    config.write_text(text, encoding="utf-8")
+    edit(config, {"time:        {step: month}": f"{lines}time:        {{step: month}}"})
     return config
 
 
@@ -183,8 +182,7 @@ def test_what_a_cube_lacks_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_lags_of_files_by_period(tmp_path: Path) -> None:
     config = write_inputs(tmp_path, 3)
-    text = config.read_text().replace('"rain_{period}.tif"}', '"rain_{period}.tif", lag: [0, 1]}')
-    config.write_text(text, encoding="utf-8")
+    edit(config, {'"rain_{period}.tif"}': '"rain_{period}.tif", lag: [0, 1]}'})
     with pytest.raises(InputError, match=r"covariates.rain_lag1.*no file .*rain_2023-12.tif"):
         load_config(config)
     write_raster(tmp_path / "rain_2023-12.tif", rain(-1))
@@ -219,8 +217,7 @@ def test_what_is_no_lag_or_period_is_said(tmp_path: Path, wet: str, said: str) -
 
 def test_a_name_that_a_lag_would_take_twice_is_said(tmp_path: Path) -> None:
     config = configured(tmp_path)
-    text = config.read_text().replace("  heat: ", "  wet_lag1: ")
-    config.write_text(text, encoding="utf-8")
+    edit(config, {"  heat: ": "  wet_lag1: "})
     with pytest.raises(InputError, match="'wet_lag1' is a covariate already"):
         load_config(config)
 

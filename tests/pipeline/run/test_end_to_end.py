@@ -10,6 +10,8 @@ import pytest
 import rasterio
 from rio_cogeo.cogeo import cog_validate
 
+from tests.bands import read
+
 RATES = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median")
 
 
@@ -32,8 +34,7 @@ def test_every_map_is_there_and_is_a_valid_cog(ran):
             assert tif.tags()["link"] == "exp"
     maps = {}
     for name in RATES:
-        with rasterio.open(out / f"{name}.tif") as tif:
-            maps[name] = tif.read(1)
+        maps[name] = read(out / f"{name}.tif")
     inside = np.isfinite(maps["rate_mean"])
     assert inside.sum() > 400
     low, mid, high = (maps[f"rate_{n}"][inside] for n in ("lower", "median", "upper"))

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import rasterio
 
 import models
 from pipeline.cli.main import main
@@ -23,6 +22,7 @@ from pipeline.run.record import stage_key
 from pipeline.run.runner import run_stages
 from pipeline.store.series_store import SeriesStore
 from pipeline.training.series import open_series, stand_in
+from tests.bands import read
 from tests.pipeline.run.test_cubes import daily
 from tests.pipeline.run.test_tables import climate, minutes, no_rasters
 from tests.pipeline.series_inputs import (
@@ -34,6 +34,7 @@ from tests.pipeline.series_inputs import (
     write_inputs,
     write_raster,
 )
+from tests.typed import edit
 
 AHEAD = ("2024-04", "2024-05")
 
@@ -44,12 +45,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("ahead")
     more = "evaluate:    {schemes: [], calibration: none}\n"
     config = write_inputs(directory, 3, more=more)
-    text = config.read_text().replace('["2024-01"], forecast: 1', "latest, forecast: 2").replace(
-        "time:        {step: month}",
-        "  wet:       {path: days.zarr, variable: rain, aggregate: sum, lag: [0, 1]}\n"
-        "time:        {step: month}",
-    )  # fmt: skip
-    config.write_text(text, encoding="utf-8")
+    wet = "  wet:       {path: days.zarr, variable: rain, aggregate: sum, lag: [0, 1]}\ntime: "
+    edit(config, {'["2024-01"], forecast: 1': "latest, forecast: 2", "time: ": wet})
     daily("2024-04-10").to_zarr(directory / "days.zarr", consolidated=False)
     assert ran(config)[0] == list(STAGES)
     return config
@@ -60,12 +57,6 @@ def run(fitted: Path, tmp_path: Path) -> Path:
     directory = tmp_path / "run"
     shutil.copytree(fitted.parent, directory)
     return directory / fitted.name
-
-
-def band(path: Path) -> np.ndarray:
-    with rasterio.open(path) as file:
-        found: np.ndarray = file.read(1).astype(np.float64)
-    return found
 
 
 STAGES = ("ingest", "fit", "predict")
@@ -117,7 +108,7 @@ def x_of(config: Path, label: str) -> tuple[np.ndarray, SeriesStore]:
 
 
 def mapped(config: Path, label: str) -> np.ndarray:
-    return band(config.parent / f"out/periods/{label}/rate_mean.tif")
+    return read(config.parent / f"out/periods/{label}/rate_mean.tif")
 
 
 def marks(config: Path) -> dict[str, int]:
@@ -150,7 +141,7 @@ def test_each_covariate_has_what_is_there_of_it(fitted: Path) -> None:
 
 def test_a_forecast_file_changes_its_forecast_and_nothing_is_fitted(run: Path) -> None:
     directory, before = run.parent, {label: mapped(run, label) for label in AHEAD}
-    latest, written = band(directory / "out/rate_mean.tif"), marks(run)
+    latest, written = read(directory / "out/rate_mean.tif"), marks(run)
     assert ran(run) == ([], "")
     other = 130.0 - rain(2)
     write_raster(directory / "rain_2024-04.tif", other)
@@ -171,11 +162,11 @@ def test_a_forecast_file_changes_its_forecast_and_nothing_is_fitted(run: Path) -
     )
     assert turned[0, 1] > 0.95
     np.testing.assert_array_equal(mapped(run, "2024-05"), before["2024-05"])
-    np.testing.assert_array_equal(band(directory / "out/rate_mean.tif"), latest)
+    np.testing.assert_array_equal(read(directory / "out/rate_mean.tif"), latest)
     # The table of areas has the same rain: people's mean rate by area is that of the map.
     table = pd.read_csv(directory / "out/periods.csv")
     own = table[table["period"] == "2024-04"].set_index("id")["mean"]
-    cases = band(directory / "out/periods/2024-04/cases_mean.tif").ravel()
+    cases = read(directory / "out/periods/2024-04/cases_mean.tif").ravel()
     np.testing.assert_allclose(np.bincount(area_of_pixel().ravel(), cases), own, rtol=1e-3)
     assert marks(run)["model"] == written["model"]
 
@@ -269,8 +260,7 @@ def test_a_damaged_forecast_file_is_one_line_and_the_maps_stay(
 def test_tables_reach_as_far_as_their_rows(tmp_path: Path) -> None:
     """Rows of April, all areas of them, are April's rain; of May there is that of April, lagged."""
     config = no_rasters(tmp_path)
-    text = config.read_text().replace("forecast: 1", "forecast: 2")
-    config.write_text(text, encoding="utf-8")
+    edit(config, {"forecast: 1": "forecast: 2"})
     table = climate(n=4)
     minutes().to_csv(tmp_path / "access.csv", index=False)
 
@@ -300,8 +290,7 @@ def test_tables_reach_as_far_as_their_rows(tmp_path: Path) -> None:
 def with_gap(directory: Path) -> tuple[Path, np.ndarray]:
     """March lacks rain in an area and at a few pixels; return the configuration, and where."""
     config = write_inputs(directory, 3)
-    text = config.read_text()
-    config.write_text(text.replace('periods: ["2024-01"]', "periods: latest"), encoding="utf-8")
+    edit(config, {'periods: ["2024-01"]': "periods: latest"})
     march, gap = rain(2), area_of_pixel() == 5
     gap[0, :3] = True
     march[gap] = np.nan
@@ -345,6 +334,6 @@ def test_a_gap_of_a_period_that_stands_in_counts_nobody_less(tmp_path: Path) -> 
     np.testing.assert_allclose(table.loc["2024-04", "people"], whole, rtol=1e-6)
     assert table.loc[("2024-03", "A05"), "people"] == 0
     # The map is that of the table, without holes.
-    cases = band(tmp_path / "out/periods/2024-04/cases_mean.tif")
+    cases = read(tmp_path / "out/periods/2024-04/cases_mean.tif")
     sums = np.bincount(area_of_pixel().ravel(), cases.ravel())
     np.testing.assert_allclose(sums, table.loc["2024-04", "mean"], rtol=1e-3)

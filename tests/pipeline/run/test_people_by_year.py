@@ -12,7 +12,9 @@ import rasterio
 
 from pipeline.cli.main import main
 from pipeline.store.bag_store import BagStore
+from tests.bands import read
 from tests.pipeline.series_inputs import MONTHS, people, write_inputs, write_raster
+from tests.typed import edit, run_each
 
 
 def ingest(config: Path) -> dict[str, str]:
@@ -67,8 +69,7 @@ def test_people_grow_between_the_years_that_have_a_file(
 def test_a_new_year_is_no_reason_to_fit_again(configured: Path) -> None:
     """The grid is that of the first period, and what stands still has no people of the last."""
     directory = configured.parent
-    text = configured.read_text().replace("{step: month}", "{step: month, from: 2023-12}")
-    configured.write_text(text, encoding="utf-8")
+    edit(configured, {"{step: month}": "{step: month, from: 2023-12}"})
     (directory / "rain_2023-12.tif").write_bytes((directory / "rain_2024-01.tif").read_bytes())
     for year in (2023, 2024):
         write_raster(directory / f"people_{year}.tif", (year - 2022) * people())
@@ -109,15 +110,13 @@ def test_people_alone_may_move_and_forecasts_have_those_of_their_months(configur
     configured.write_text(text, encoding="utf-8")
     write_raster(directory / "people_2023.tif", people())
     write_raster(directory / "people_2025.tif", 2.25 * people())
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(configured), "--quiet"]) == 0
+    run_each(configured, "ingest", "fit", "predict")
     table = pd.read_csv(directory / "out/periods.csv")
     for label, days in zip((*MONTHS[:3], "2024-04"), (198.5, 228.5, 258.5, 289.0), strict=True):
         total = table.loc[table["period"] == label, "people"].sum()
         assert total == pytest.approx(people().sum() * 1.5 ** (2 * days / 731), rel=1e-5)
     known = json.loads((directory / "out/work/ahead/ahead.json").read_text())
     assert known["2024-04"]["known"] == ["population"]
-    with rasterio.open(directory / "out/periods/2024-04/cases_mean.tif") as file:
-        cases = file.read(1).astype(np.float64).sum()
+    cases = read(directory / "out/periods/2024-04/cases_mean.tif").sum()
     mean = table.loc[table["period"] == "2024-04", "mean"].sum()
     assert cases == pytest.approx(mean, rel=1e-3)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import rasterio
 import xarray as xr
 
 import models
@@ -22,6 +21,7 @@ from pipeline.run.runner import run_stages
 from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
 from pipeline.training.fit import fit
+from tests.bands import read
 from tests.pipeline.series_inputs import (
     GOOD,
     MONTHS,
@@ -37,6 +37,7 @@ from tests.pipeline.series_inputs import (
     write_months,
     write_raster,
 )
+from tests.typed import edit, run_each
 
 EVALUATE = "evaluate:    {folds: 2, schemes: [area], calibration: none}\n"
 
@@ -53,8 +54,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rough(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the configuration of a fit of the first three months that has not converged."""
     config = write_inputs(tmp_path_factory.mktemp("rough"), 3)
-    for stage in ("ingest", "fit"):
-        assert main([stage, str(config), "--quiet"]) == 0
+    run_each(config, "ingest", "fit")
     return config
 
 
@@ -64,16 +64,9 @@ def updated(three: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("updated") / "run"
     shutil.copytree(three.parent, directory)
     write_months(directory, 4)
-    text = (directory / three.name).read_text(encoding="utf-8")
-    (directory / three.name).write_text(text.replace("[area]", "[]"), encoding="utf-8")
+    edit(directory / three.name, {"[area]": "[]"})
     assert main(["update", str(directory / three.name), "--quiet"]) == 0
     return directory / three.name
-
-
-def _band(path: Path) -> np.ndarray:
-    with rasterio.open(path) as file:
-        found: np.ndarray = file.read(1).astype(np.float64)
-    return found
 
 
 def _series(config: Path) -> SeriesStore:
@@ -113,10 +106,10 @@ def test_maps_are_those_of_the_model_at_each_period(updated: Path) -> None:
         x = np.stack([elevation().ravel(), rain(month).ravel()], axis=1).astype(np.float32)
         time = 12.0 * 2024 + int(label[-2:]) - 1
         found = model.predict_pixels(x, coords, time, numbers)
-        mapped = _band(directory / "rate_mean.tif").ravel()
+        mapped = read(directory / "rate_mean.tif").ravel()
         np.testing.assert_allclose(mapped, 1000 * np.asarray(found.mean), rtol=1e-4)
     known = true_rate(3).ravel()
-    assert np.corrcoef(np.log(_band(out / "rate_mean.tif").ravel()), np.log(known))[0, 1] > 0.98
+    assert np.corrcoef(np.log(read(out / "rate_mean.tif").ravel()), np.log(known))[0, 1] > 0.98
 
 
 def test_tables_cube_and_maps_say_the_same(updated: Path) -> None:
@@ -131,14 +124,14 @@ def test_tables_cube_and_maps_say_the_same(updated: Path) -> None:
     assert cube["forecast"].values.tolist() == [False, False, True]
     for place, directory in enumerate((out / "periods/2024-01", out, out / "periods/2024-05")):
         for name in ("rate_mean", "rate_upper", "cases_mean"):
-            band = _band(directory / f"{name}.tif")
+            band = read(directory / f"{name}.tif")
             np.testing.assert_array_equal(cube[name].values[place], band.astype(np.float32))
         areas = pd.read_csv(directory / "areas.csv").set_index("id")
         label = str(cube["time"].values[place])[:7]
         own = table[table["period"] == label].set_index("id")
         assert list(own.index) == list(areas.index)
         np.testing.assert_allclose(own["mean"], areas["fitted"], rtol=1e-9)
-        cases = np.bincount(area_of_pixel().ravel(), _band(directory / "cases_mean.tif").ravel())
+        cases = np.bincount(area_of_pixel().ravel(), read(directory / "cases_mean.tif").ravel())
         np.testing.assert_allclose(cases, own["mean"], rtol=1e-3)
     seen = table[table["observed"].notna()]
     assert len(seen) == 4 * 16 - 1
@@ -161,14 +154,13 @@ def test_an_update_is_near_a_fit_of_all_and_a_run_after_it_has_nothing_to_do(
     stages = json.loads(capsys.readouterr().out)["stages"]
     assert all(stage["skipped"] for stage in stages)
     afresh = write_inputs(tmp_path, 4, fit=GOOD)
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(afresh), "--quiet"]) == 0
+    run_each(afresh, "ingest", "fit", "predict")
     at = "out/periods/2024-01", "out"
     for directory in at:
         mean, sd = (
-            _band(updated.parent / directory / f"rate_{name}.tif") for name in ("mean", "sd")
+            read(updated.parent / directory / f"rate_{name}.tif") for name in ("mean", "sd")
         )
-        other = _band(afresh.parent / directory / "rate_mean.tif")
+        other = read(afresh.parent / directory / "rate_mean.tif")
         assert (np.abs(mean - other) / sd).max() < 1.0
 
 
@@ -300,10 +292,8 @@ def test_workers_and_threads_give_the_same_bits(three: Path) -> None:
 def test_a_series_needs_no_effects_of_areas(tmp_path: Path) -> None:
     config = write_inputs(tmp_path, 3, more=EVALUATE)
     own = '  kernel: "smooth(x) + matern12(space) * time(matern12)"\n'
-    text = config.read_text(encoding="utf-8").replace("model:\n", f"model:\n{own}")
-    config.write_text(text, encoding="utf-8")
-    for stage in ("ingest", "fit"):
-        assert main([stage, str(config), "--quiet"]) == 0
+    edit(config, {"model:\n": f"model:\n{own}"})
+    run_each(config, "ingest", "fit")
     write_months(tmp_path, 4)
     assert main(["update", str(config), "--quiet"]) == 0
     told = json.loads((tmp_path / "out/run.json").read_text(encoding="utf-8"))

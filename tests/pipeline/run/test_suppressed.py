@@ -17,6 +17,7 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
 from tests.pipeline.conftest import Files
 from tests.pipeline.series_inputs import MONTHS, counts, write_inputs
+from tests.typed import run_each
 
 CASES = ["<5", "12", "< 5", "0", "<=4", "9", "1-4", "*", ""]
 
@@ -122,8 +123,7 @@ def test_zeros_that_are_published_are_no_suppressed_count(tmp_path, zeros):
         tmp_path, CASES, counts={"zeros_published": zeros, "tested": "n"},
         model={"likelihood": "beta_binomial"},
     )  # fmt: skip
-    for stage in ("ingest", "fit"):
-        assert main([stage, str(path), "--quiet"]) == 0
+    run_each(path, "ingest", "fit")
     table = pd.read_parquet(next((tmp_path / "out/work").rglob("responses.parquet")))
     assert table.set_index("area").loc[ids[0], "lower"] == float(zeros)
 

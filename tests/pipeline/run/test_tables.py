@@ -28,6 +28,7 @@ from tests.pipeline.series_inputs import (
     true_rate,
     write_inputs,
 )
+from tests.typed import edit, run_each
 
 GRID = 'grid:        {crs: "EPSG:32736", resolution: 1000}\n'
 TABLES = """\
@@ -122,8 +123,7 @@ def test_a_longer_or_corrected_table_touches_only_its_periods(tmp_path: Path) ->
 
 def test_a_country_without_rasters_is_mapped_and_foreseen(tmp_path: Path) -> None:
     config = no_rasters(tmp_path)
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(config), "--quiet"]) == 0
+    run_each(config, "ingest", "fit", "predict")
     table = pd.read_csv(tmp_path / "out/periods.csv").set_index(["period", "id"])
     of_area = np.bincount(area_of_pixel().ravel(), people().ravel())
     for month, label in enumerate(MONTHS[:3]):
@@ -144,8 +144,7 @@ def test_space_and_time_alone(tmp_path: Path) -> None:
     table = pd.read_csv(tmp_path / "out/periods.csv").set_index(["period", "id"])
     seen = table[table["observed"].notna()]
     assert np.corrcoef(np.log(seen["mean"]), np.log(seen["observed"]))[0, 1] > 0.9
-    text = config.read_text("utf-8")
-    config.write_text(text.replace("model:\n", "model:\n  kernel: ridge(x)\n"), "utf-8")
+    edit(config, {"model:\n": "model:\n  kernel: ridge(x)\n"})
     assert main(["fit", str(config), "--quiet"]) == 2
 
 

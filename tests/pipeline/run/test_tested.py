@@ -13,6 +13,7 @@ from shapely.geometry import box
 
 from pipeline.cli.main import main
 from tests.pipeline.conftest import Files
+from tests.typed import run_each
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +44,7 @@ def ran(tmp_path_factory):
     }  # fmt: skip
     path = files.directory / "run.yaml"
     path.write_text(yaml.safe_dump(files.mapping()), encoding="utf-8")
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(path), "--quiet"]) == 0
+    run_each(path, "ingest", "fit", "predict")
     return path, frame
 
 

@@ -9,11 +9,11 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
-import rasterio
 from shapely.geometry import Point, box
 
 from pipeline.core.progress import Silent
 from pipeline.run.runner import run_stages
+from tests.bands import read
 from tests.pipeline.conftest import Files
 
 
@@ -105,8 +105,3 @@ def test_all_rasters_have_values_in_the_same_pixels(ran):
     known = {path.name: np.isfinite(read(path)) for path in out.glob("*.tif")}
     assert {"coverage.tif", "population.tif", "targeting_rank.tif"} <= set(known)
     assert [n for n, k in known.items() if (k != known["rate_mean.tif"]).any()] == []
-
-
-def read(path):
-    with rasterio.open(path) as source:
-        return source.read(1).astype(np.float64)

@@ -16,6 +16,7 @@ from pipeline.config.reader import load_config
 from pipeline.ingest.zone_months import kept_together
 from pipeline.store.series_store import SeriesStore
 from tests.pipeline.series_inputs import areas, counts, write_inputs
+from tests.typed import edit, run_each
 
 MORE = """\
 points:
@@ -118,8 +119,7 @@ def _whole_country(directory: Path, row: str) -> Path:
     frame.to_file(directory / "areas.gpkg", driver="GPKG")
     (directory / "country.csv").write_text(f"country,month,n\n{row}\n")
     more = "  - {name: all, path: country.csv, id: country, value: n, zone: country, period: month}"
-    text = config.read_text("utf-8").replace("points:\n", f"points:\n{more}\n")
-    config.write_text(text, encoding="utf-8")
+    edit(config, {"points:\n": f"points:\n{more}\n"})
     return config
 
 
@@ -174,8 +174,7 @@ def test_a_check_says_what_totals_there_are(
 @pytest.mark.ci
 def test_a_run_uses_totals_and_says_so_and_an_update_takes_a_month_in(tmp_path: Path) -> None:
     config = write(tmp_path)
-    for stage in ("ingest", "fit", "predict"):
-        assert main([stage, str(config), "--quiet"]) == 0
+    run_each(config, "ingest", "fit", "predict")
     table = pd.read_csv(tmp_path / "out/periods.csv", dtype=str).set_index(["period", "id"])
     late = [("2024-02", name) for name in LATE["2024-02"]]
     assert set(table.index[table["counted_in"] == "rest of north-west"]) == set(late)
@@ -231,9 +230,7 @@ def test_what_zones_of_months_do_not_have_is_said(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     config = write(tmp_path)
-    text = config.read_text("utf-8")
-    assert old in text
-    config.write_text(text.replace(old, new), encoding="utf-8")
+    edit(config, {old: new})
     with pytest.raises(InputError, match=said):
         load_config(config)
 

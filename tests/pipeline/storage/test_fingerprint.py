@@ -21,6 +21,7 @@ from pipeline.storage import fingerprint
 from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.location import Storage, StorageError
 from pipeline.storage.web_state import web_state
+from tests.bands import write
 from tests.pipeline.storage.watching import opened_names
 from tests.servers import running
 
@@ -28,11 +29,8 @@ QUICK = Storage(retries=0, timeout=5)
 
 
 def raster(path, driver="GTiff", value=1.0, **options):
-    with rasterio.open(
-        path, "w", driver=driver, width=4, height=4, count=1, dtype="float32", crs="EPSG:4326",
-        transform=Affine(1, 0, 0, 0, -1, 4), **options,
-    ) as file:  # fmt: skip
-        file.write(np.full((4, 4), value, np.float32), 1)
+    place = {"crs": "EPSG:4326", "transform": Affine(1, 0, 0, 0, -1, 4)}
+    write(path, np.full((4, 4), value, np.float32), driver=driver, **place, **options)
     return path
 
 
@@ -239,11 +237,8 @@ def test_what_gdal_opens_beside_a_raster_is_in_its_fingerprint(tmp_path, driver,
     path = tmp_path / "in" / name
     path.parent.mkdir()
     if driver == "PNG":
-        with rasterio.open(
-            path, "w", driver="PNG", width=4, height=4, count=1, dtype="uint8", crs="EPSG:4326",
-            transform=Affine(1, 0, 0, 0, -1, 4), WORLDFILE="YES",
-        ) as file:  # fmt: skip
-            file.write(np.ones((4, 4), np.uint8), 1)
+        place = {"crs": "EPSG:4326", "transform": Affine(1, 0, 0, 0, -1, 4)}
+        write(path, np.ones((4, 4), np.uint8), driver="PNG", WORLDFILE="YES", **place)
     else:
         rasterio.shutil.copy(tif, path, driver=driver)
     if driver == "GTiff":

@@ -26,6 +26,7 @@ from pipeline.storage.fingerprint import fingerprint_file
 from pipeline.storage.input_cache import is_cached, local_copy
 from pipeline.storage.location import Storage, StorageError, StorageUnreachableError
 from pipeline.storage.windows import copied_state, copy_at
+from tests.bands import write
 from tests.pipeline.cli.hanging import breaking_off
 from tests.pipeline.storage.parts_server import serving_parts
 from tests.pipeline.storage.s3_server import Weather, request, stormy
@@ -38,12 +39,9 @@ SOME = Tile(300, 500, 200, 260)
 def write_raster(path: Path, seed: int = 1, **options: Any) -> np.ndarray:
     """Write a raster of 4 MB with 250 m pixels; the areas of ``files`` are near its middle."""
     values = np.random.default_rng(seed).normal(size=(SIDE, SIDE)).astype("float32")
-    settings = {"driver": "GTiff", "tiled": True, "crs": "EPSG:32738", **options}
-    with rasterio.open(
-        path, "w", width=SIDE, height=SIDE, count=1, dtype="float32", nodata=-1,
-        transform=Affine(250, 0, 5e5 - 1e5, 0, -250, 8e6 + 1e5), **settings,
-    ) as file:  # fmt: skip
-        file.write(values, 1)
+    place = Affine(250, 0, 5e5 - 1e5, 0, -250, 8e6 + 1e5)
+    settings = {"tiled": True, "crs": "EPSG:32738", **options}
+    write(path, values, nodata=-1, transform=place, **settings)
     return values
 
 
@@ -194,11 +192,8 @@ def test_small_rasters_and_other_formats_are_whole(web):
     server, storage = web
     small = np.zeros((4, 4), "float32")
     for name, driver in (("a.tif", "GTiff"), ("a.nc", "netCDF"), ("a.asc", "AAIGrid")):
-        with rasterio.open(
-            server.folder / "x.tif", "w", driver="GTiff", width=4, height=4, count=1,
-            dtype="float32", crs="EPSG:4326", transform=Affine(2, 0, 0, 0, -2, 8),
-        ) as file:  # fmt: skip
-            file.write(small, 1)
+        place = Affine(2, 0, 0, 0, -2, 8)
+        write(server.folder / "x.tif", small, crs="EPSG:4326", transform=place)
         rasterio.shutil.copy(server.folder / "x.tif", server.folder / name, driver=driver)
         assert is_cached(f"{server.url}/{name}?key=secret")
         copy = local_copy(f"{server.url}/{name}?key=secret", storage)

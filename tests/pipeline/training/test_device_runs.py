@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rasterio
 from distributed import Client, LocalCluster
 
 from models import VBAgg
@@ -17,6 +16,7 @@ from pipeline.prediction.raster import predict_raster
 from pipeline.products import tile_pass
 from pipeline.products.products import layers
 from pipeline.training.fit import fit
+from tests.bands import read
 from tests.models.backend import strict_cupy as strict
 from tests.plain import plain
 
@@ -89,8 +89,7 @@ def test_maps_from_the_device_are_the_hosts(world, monkeypatch, tmp_path):
             n_thread=2,
         )
         for path in (tmp_path / where_).glob("*.tif"):
-            with rasterio.open(path) as file:
-                maps[where_, path.name] = file.read(1)
+            maps[where_, path.name] = read(path)
     names = [name for at, name in maps if at == "cpu"]
     assert len(names) == len(layers(config))
     for name in names:

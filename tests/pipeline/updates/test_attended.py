@@ -17,6 +17,7 @@ from pipeline.publishing.metrics import OUTCOMES
 from pipeline.updates.retry import JITTER, RetryPolicy
 from tests.pipeline.cli.test_cli import GOOD, project, replace_stage  # noqa: F401 (a fixture)
 from tests.pipeline.storage.s3_server import Weather, request, stormy
+from tests.typed import edit
 
 AWAY = ClusterError("tcp://host:8786: does not answer; start the scheduler")
 
@@ -211,8 +212,7 @@ def test_a_store_that_fails_twice(project, bucket, s3, monkeypatch, capsys):  # 
             f"storage: {{endpoint: '{endpoint}', retries: 0}}",
             "update: {retries: 3, retry_delay_s: 0.01}",
         )
-        text = (project / "run.yaml").read_text()
-        (project / "run.yaml").write_text(text.replace("cases.csv", f"s3://{bucket}/cases.csv"))
+        edit(project / "run.yaml", {"cases.csv": f"s3://{bucket}/cases.csv"})
         assert main(["run", str(project / "run.yaml")]) == 0
     assert weather.count("error") == 2
     err = capsys.readouterr().err
@@ -222,8 +222,7 @@ def test_a_store_that_fails_twice(project, bucket, s3, monkeypatch, capsys):  # 
 
 def test_json_lines_on_standard_error(project, monkeypatch, capsys):  # noqa: F811
     configure(project, "update: {retries: 1, retry_delay_s: 0.01}")
-    text = (project / "run.yaml").read_text()
-    (project / "run.yaml").write_text(text.replace("cases.csv", "'cases_{period}.csv'"))
+    edit(project / "run.yaml", {"cases.csv": "'cases_{period}.csv'"})
     (project / "cases.csv").rename(project / "cases_2024-03.csv")
     failing(monkeypatch, 1)
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # Prefect's, of an earlier test

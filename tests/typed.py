@@ -1,0 +1,20 @@
+"""What a user types: texts that are changed in a file, stages that are run."""
+
+from pathlib import Path
+
+from pipeline.cli.main import main
+
+
+def edit(path: Path, changes: dict[str, str]) -> None:
+    """Put one text in the place of another everywhere in a file, which has to hold it."""
+    text = path.read_text(encoding="utf-8")
+    for old, new in changes.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    path.write_text(text, encoding="utf-8")
+
+
+def run_each(config: object, *stages: str) -> None:
+    """Run stages one after the other, each by a command that has to succeed."""
+    for stage in stages:
+        assert main([stage, str(config), "--quiet"]) == 0, stage
