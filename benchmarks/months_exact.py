@@ -32,7 +32,7 @@ from models.gp.scaling import scaled_inputs
 from models.temporal.time_text import STILL
 
 JITTER = 1e-8  # of the mean variance
-MIXED = 1.1  # most that split R-hat may be
+MIXED = 1.05  # most that split R-hat may be
 N_DRAWS = 500
 ROWS = {"last": MONTHS - 1, "ahead": MONTHS}
 

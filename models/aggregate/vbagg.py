@@ -118,7 +118,8 @@ class VBAgg(KernelModel, AggregateModel):
         Draws of the hyperparameters around the optimum that predictions are mixed over, even; 10
         where ``auto``. See :mod:`models.aggregate.refinement`.
     few_pixels : bool
-        Let the fit end on the few pixels of each bag on which it begins: for scores, not for maps.
+        Let the fit end on the few pixels of each bag on which it begins, with a shorter chain of
+        the hyperparameters (``modes_`` is of it): for scores, not for maps.
     natural_rate : float
         Share of the way that a natural step goes, at the start; it falls with ``learning_rate``.
     dtype : {"float64", "float32"}

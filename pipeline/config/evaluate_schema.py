@@ -44,13 +44,13 @@ class Evaluate(Section):
         "auto",
         description="start of the folds' fits: cold as the fit's own, warm at its optimum (by "
         "mini-batches without what is known of the surface); auto: warm for leave_out importance "
-        "and for large problems",
+        "and for large problems of vbagg",
     )
     epochs: Annotated[AtLeast1 | Literal["auto"], whole_or("auto", least=1)] = Field(
         "auto",
         examples=[60],
-        description="maximum number of epochs of a fold; auto: fit.max_epochs, 60 in large "
-        "problems and where start is warm",
+        description="maximum number of epochs of a fold; auto: fit.max_epochs, at most 60 "
+        "where start is set to warm, or in a large problem is warm by itself",
     )
     leave_out: Literal["auto", "refit", "importance"] = Field(
         "auto",

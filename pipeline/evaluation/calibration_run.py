@@ -24,7 +24,7 @@ from pipeline.core.processes import in_processes
 from pipeline.core.progress import Progress
 from pipeline.evaluation.calibration import Found, ScoredPixels, compare, finished, simulate
 from pipeline.evaluation.calibration_summary import ABOUT, cautions, summarise
-from pipeline.evaluation.held_out import fits_at_once
+from pipeline.evaluation.held_out import fits_at_once, fits_begin_warm
 from pipeline.evaluation.scores import LEVELS
 from pipeline.storage.mirror import keep
 from pipeline.store.thinning import thinned_store
@@ -99,7 +99,7 @@ class Calibrator:
             "n_simulations": len(found),
             "interval": config.output.interval,
             "failed": failed,
-            "start": config.evaluate.start,
+            "start": "warm" if fits_begin_warm(config) else "cold",
             "n_pixels": store.n_pix,
             "of": whole.n_pix,
         }

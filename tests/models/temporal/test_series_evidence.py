@@ -158,8 +158,7 @@ def test_draws_are_those_of_the_evidence_where_bags_are_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A mode that the optimum does not see gets its share of the draws."""
-    monkeypatch.setattr(hyperparameter_chain, "WARM", 100)
-    monkeypatch.setattr(hyperparameter_chain.explore, "__defaults__", (1000,))
+    monkeypatch.setattr(hyperparameter_chain, "KEPT", 900)
     monkeypatch.setattr(search, "BY_BAG", 100.0)
     asked = []
 

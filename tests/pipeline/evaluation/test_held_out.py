@@ -222,3 +222,29 @@ def test_the_stage_says_how_each_fold_was_made(world: Any, tmp_path: Any, monkey
     assert set(checks) >= {"zeros", "dispersion", "largest", "sentences"}
     assert "no priors" in report["prior_sensitivity"]["absent"]  # as its model was made
     assert "predictive checks" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "warm"), [({}, True), ({"start": "cold"}, False), ({"leave_out": "refit"}, False)]
+)
+def test_folds_of_a_file_begin_at_the_map_unless_told_otherwise(
+    world: Any, tmp_path: Any, monkeypatch: Any, evaluate: dict[str, str], warm: bool
+) -> None:
+    path = tmp_path / "folds.csv"
+    rows = [f"{name},{number % 3}\n" for number, name in enumerate(world.store.ids)]
+    path.write_text("area,fold\n" + "".join(rows))
+    folds = {"path": str(path), "id": "area", "fold": "fold"}
+    given = {"folds": folds, "schemes": ["area"], **evaluate}
+    begun = []
+
+    class Seen(Exception):  # noqa: N818 - what follows takes long and is tested elsewhere
+        pass
+
+    def spy(config: Any, store: Any, client: Any, start: Any) -> Any:
+        begun.append(start is not None)
+        raise Seen
+
+    monkeypatch.setattr(module, "fit_areas", spy)
+    with pytest.raises(Seen):
+        evaluate_stage(StageContext(world.with_config(evaluate=given)))
+    assert begun == [warm]
