@@ -59,25 +59,40 @@ def tables(found: Mapping[str, Mapping[str, Any]]) -> str:
             tests = [test for key, test in row["ranks"].items() if key.split(" ")[0] == kind]
             cells.append(f"{min(test['p'] for test in tests):.2g}" if tests else "")
         lines.append(f"| {' | '.join(cells)} |")
-    n = sum(len(row["ranks"]) for row in found.values())
+    tests = {name: {**row["ranks"], **_pooled(name, row)} for name, row in found.items()}
+    n = sum(len(own) for own in tests.values())
     off = []
-    for name, row in found.items():
-        for key, test in row["ranks"].items():
-            if test["p"] * n < 0.05 or abs(test["bias_z"]) > OFF or _apart(test) > OFF:
+    for name, own in tests.items():
+        for key, test in own.items():
+            about = f"{test['p']:.2g} | | |"
+            apart = False
+            if "spread" in test:
                 spread = f"{test['spread']:.2f} ± {test['spread_se']:.2f}"
-                about = f"{test['p']:.2g} | {test['bias_z']:.1f} | {spread}"
-                off.append(f"| {WORDS[name]} | {key.removeprefix('hyper ')} | {about} |")
+                about = f"{test['p']:.2g} | {test['bias_z']:.1f} | {spread} |"
+                apart = abs(test["bias_z"]) > OFF or _apart(test) > OFF
+            if test["p"] * n < 0.05 or apart:
+                off.append(f"| {WORDS[name]} | {key.removeprefix('hyper ')} | {about}")
     if off:
         lines += [
+            "",
+            f"Of {n} tests these deviate:",
             "",
             "| likelihood | what deviates | p | mean rank less 1/2, in standard errors | spread |",
             "|---|---|---|---|---|",
             *off,
         ]
     else:
-        least = min(test["p"] for row in found.values() for test in row["ranks"].values())
-        lines += ["", f"None of the {n} quantities deviates; the least `p` is {least:.2g}."]
+        least = min(test["p"] for own in tests.values() for test in own.values())
+        lines += ["", f"None of the {n} tests deviates; the least `p` is {least:.2g}."]
     return "\n".join(lines)
+
+
+def _pooled(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tests of all pixels and areas together, which are of the month with counts."""
+    if name.endswith(" ahead"):
+        return {}
+    given = {"all pixels": row.get("all_pixels"), "all areas": row.get("all_areas")}
+    return {key: test for key, test in given.items() if test}
 
 
 def _apart(test: Mapping[str, float]) -> float:

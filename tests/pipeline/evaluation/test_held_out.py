@@ -237,7 +237,7 @@ def test_folds_of_a_file_begin_at_the_map_unless_told_otherwise(
     given = {"folds": folds, "schemes": ["area"], **evaluate}
     begun = []
 
-    class Seen(Exception):  # noqa: N818 - what follows takes long and is tested elsewhere
+    class Seen(Exception):
         pass
 
     def spy(config: Any, store: Any, client: Any, start: Any) -> Any:
