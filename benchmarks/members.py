@@ -4,11 +4,12 @@
 
 Countries are those of :mod:`benchmarks.trust`. ``strata`` takes the middle draw of each stratum of
 the noise's share, as the model did before; ``chosen`` those of the same strata whose moments are
-the nearest to the chain's (:mod:`models.aggregate.matched_draws`), as it does; ``again`` the same
-of a chain of another seed. What they are held against is of a chain of its own, ten times as long.
-``off``: root mean square difference of the means of log rates, in deviations of the reference;
-``sd``: mean ratio of deviations, and ``sd_between``: its deviation between countries. It ends with
-an error where two ways took the same draws. Writes ``benchmarks/results/members.json``.
+the nearest to the chain's (:mod:`models.aggregate.matched_draws`), as it does. Each way has chains
+of three seeds; what they are held against is of a chain of its own, ten times as long. ``off``:
+root mean square difference of the means of log rates, in deviations of the reference; ``sd``: mean
+ratio of deviations with ``se``, its standard error, and ``sd_between``, its deviation between fits.
+It ends with an error where both ways took the same draws. Writes
+``benchmarks/results/members.json``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from models.aggregate import hyperparameter_chain, refinement
 from models.aggregate.hyperparameter_chain import Chain
 from models.backend.blas import one_blas_thread
 
-MANY, FEW = 100, 10
+MANY, FEW, SEEDS = 100, 10, 3
 LONGER = 10  # times as many steps of the chain that is the reference
 N_DRAWS = 1000  # of areas, and of each pixel
 
@@ -66,47 +67,47 @@ def another_chain(seed: int, longer: int = 1) -> Iterator[None]:
         yield
 
 
-def measure(world: str, number: int) -> dict[str, dict[str, list[float]]]:
-    """Compare the ways on one country: ``off`` and ``sd`` of areas and pixels."""
+def measure(world: str, number: int) -> dict[str, list[dict[str, list[float]]]]:
+    """Compare both ways on one country, for each seed: ``off`` and ``sd`` of areas and pixels."""
     grid = draw(world, number)
+    found: dict[str, list[dict[str, list[float]]]] = {"strata": [], "chosen": []}
     with one_blas_thread():
         with another_chain(1000 + number, LONGER):
             many = moments(grid, MANY)
-        ways = {"chosen": moments(grid, FEW)}
-        with another_chain(2000 + number):
-            ways["again"] = moments(grid, FEW)
-        with patch.object(Chain, "representatives", strata):
-            ways["strata"] = moments(grid, FEW)
-    for way in ("again", "strata"):
-        if np.array_equal(ways["chosen"]["pixels"][0], ways[way]["pixels"][0]):
-            raise SystemExit(f"country {number}: chosen and {way} took the same draws")
-    return {
-        way: {
-            of: [
-                float(np.sqrt((((mean - many[of][0]) / many[of][1]) ** 2).mean())),
-                float((sd / many[of][1]).mean()),
-            ]
-            for of, (mean, sd) in own.items()
-        }
-        for way, own in ways.items()
-    }
+        for seed in range(2000, 2000 + 100 * SEEDS, 100):
+            ways = {}
+            with another_chain(seed + number):
+                ways["chosen"] = moments(grid, FEW)
+                with patch.object(Chain, "representatives", strata):
+                    ways["strata"] = moments(grid, FEW)
+            if np.array_equal(ways["chosen"]["pixels"][0], ways["strata"]["pixels"][0]):
+                raise SystemExit(f"country {number}: both ways took the same draws")
+            for way, own in ways.items():
+                found[way].append({of: _apart(own[of], many[of]) for of in own})
+    return found
+
+
+def _apart(own: tuple[np.ndarray, np.ndarray], many: tuple[np.ndarray, np.ndarray]) -> list[float]:
+    off = np.sqrt((((own[0] - many[0]) / many[1]) ** 2).mean())
+    return [float(off), float((own[1] / many[1]).mean())]
 
 
 def main() -> None:
     args = parsed(__doc__, countries=8, world={"choices": list(WORLDS), "default": "base"})
     found = [measure(args.world, number) for number in range(args.countries)]
     ways: dict[str, Any] = {}
-    for way in ("strata", "chosen", "again"):
+    for way in ("strata", "chosen"):
         for of in ("areas", "pixels"):
-            each = np.array([own[way][of] for own in found])
-            off, sd = each.mean(axis=0)
+            each = np.array([fit[of] for own in found for fit in own[way]])
             ways.setdefault(way, {})[of] = {
-                "off": round(float(off), 3),
-                "sd": round(float(sd), 3),
+                "off": round(float(each[:, 0].mean()), 3),
+                "sd": round(float(each[:, 1].mean()), 3),
+                "se": round(float(each[:, 1].std(ddof=1) / np.sqrt(each.shape[0])), 3),
                 "sd_between": round(float(each[:, 1].std(ddof=1)), 3),
             }
     print(ways)
     about = {"world": args.world, "countries": args.countries, "many": MANY, "few": FEW}
+    about["seeds"] = SEEDS
     write_results(RESULTS / "members.json", {**about, **ways})
 
 

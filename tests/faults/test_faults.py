@@ -38,6 +38,7 @@ def assert_well(trial: Trial) -> None:
     assert trial.moment, "the moment never came"
 
 
+@pytest.mark.ci
 def test_a_killed_fit_goes_on_from_its_checkpoint(bench: Bench) -> None:
     """The n-th change there, not the time: the checkpoint of one epoch stands, of no other."""
     # Each of the first two epochs makes the directory, opens a file there and renames it.
@@ -50,6 +51,7 @@ def test_a_killed_fit_goes_on_from_its_checkpoint(bench: Bench) -> None:
     assert bench.check_visible((False,)) + bench.recover() + bench.check_processes() == []
 
 
+@pytest.mark.ci
 def test_a_run_is_killed_while_it_replaces_another_map(bench: Bench) -> None:
     trial, kill = Trial("driver killed at publish"), signal.SIGKILL
     judge_signal(bench, np.random.default_rng(7), trial, kill, -kill, "publish")
@@ -57,6 +59,7 @@ def test_a_run_is_killed_while_it_replaces_another_map(bench: Bench) -> None:
     assert_well(trial)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["disk full", "bit flipped in the store", "scheduler gone"])
 def test_provoked(bench: Bench, kind: str) -> None:
     try:
@@ -69,6 +72,7 @@ def test_provoked(bench: Bench, kind: str) -> None:
 # -- the judge itself: it must see what is wrong ---------------------------------------------------
 
 
+@pytest.mark.ci
 def test_the_judge_sees_a_changed_bit_a_lost_file_and_a_left_one(bench: Bench) -> None:
     bench.clear("finished-False")
     assert bench.check_complete() == []
