@@ -4,12 +4,12 @@
 
 Countries are those of :mod:`benchmarks.trust`. ``strata`` takes the middle draw of each stratum of
 the noise's share, as the model did before; ``chosen`` those of the same strata whose moments are
-the nearest to the chain's (:mod:`models.aggregate.matched_draws`), as it does. Each way has chains
-of three seeds; what they are held against is of a chain of its own, ten times as long. ``off``:
-root mean square difference of the means of log rates, in deviations of the reference; ``sd``: mean
-ratio of deviations with ``se``, its standard error, and ``sd_between``, its deviation between fits.
-It ends with an error where both ways took the same draws. Writes
-``benchmarks/results/members.json``.
+the nearest to the chain's (:mod:`models.aggregate.matched_draws`), as it does; ``longer`` does so
+of a chain four times as long. Each way has chains of three seeds; what they are held against is of
+a chain of its own, ten times as long. ``off``: root mean square difference of the means of log
+rates, in deviations of the reference; ``sd``: mean ratio of deviations with ``se``, its standard
+error, and ``sd_between``, its deviation between fits. It ends with an error where both ways took
+the same draws. Writes ``benchmarks/results/members.json``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from models.aggregate.hyperparameter_chain import Chain
 from models.backend.blas import one_blas_thread
 
 MANY, FEW, SEEDS = 100, 10, 3
-LONGER = 10  # times as many steps of the chain that is the reference
+LONGER, MORE = 10, 4  # times as many steps of the chain that is the reference
 N_DRAWS = 1000  # of areas, and of each pixel
 
 
@@ -70,7 +70,7 @@ def another_chain(seed: int, longer: int = 1) -> Iterator[None]:
 def measure(world: str, number: int) -> dict[str, list[dict[str, list[float]]]]:
     """Compare both ways on one country, for each seed: ``off`` and ``sd`` of areas and pixels."""
     grid = draw(world, number)
-    found: dict[str, list[dict[str, list[float]]]] = {"strata": [], "chosen": []}
+    found: dict[str, list[dict[str, list[float]]]] = {"strata": [], "chosen": [], "longer": []}
     with one_blas_thread():
         with another_chain(1000 + number, LONGER):
             many = moments(grid, MANY)
@@ -80,6 +80,8 @@ def measure(world: str, number: int) -> dict[str, list[dict[str, list[float]]]]:
                 ways["chosen"] = moments(grid, FEW)
                 with patch.object(Chain, "representatives", strata):
                     ways["strata"] = moments(grid, FEW)
+            with another_chain(seed + number, MORE):
+                ways["longer"] = moments(grid, FEW)
             if np.array_equal(ways["chosen"]["pixels"][0], ways["strata"]["pixels"][0]):
                 raise SystemExit(f"country {number}: both ways took the same draws")
             for way, own in ways.items():
@@ -96,7 +98,7 @@ def main() -> None:
     args = parsed(__doc__, countries=8, world={"choices": list(WORLDS), "default": "base"})
     found = [measure(args.world, number) for number in range(args.countries)]
     ways: dict[str, Any] = {}
-    for way in ("strata", "chosen"):
+    for way in ("strata", "chosen", "longer"):
         for of in ("areas", "pixels"):
             each = np.array([fit[of] for own in found for fit in own[way]])
             ways.setdefault(way, {})[of] = {
