@@ -1,7 +1,8 @@
 """Choose few of many draws so that their moments are those of all.
 
 A mixture over ``n`` draws at random has ``1 - 1/n`` of the variance between all, and its mean is
-off by ``n^-1/2`` of its deviation. Draws that are chosen for their moments have neither error.
+off by ``n^-1/2`` of its deviation. Draws that are chosen for their moments have neither error; what
+all draws lack, as a short chain does, they lack too (docs/design/noise.md).
 """
 
 from __future__ import annotations
