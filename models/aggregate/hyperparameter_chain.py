@@ -76,6 +76,11 @@ class Places:
     power: float
     unit: float = 0.0
 
+    @property
+    def three(self) -> np.ndarray:
+        """Places among the parameters without the mean: (3,) int64."""
+        return np.array([self.noise, self.variance, self.length]) - 1
+
     def sd(self, phi: np.ndarray) -> np.ndarray:
         """Return the noise's deviation of each row of ``phi`` (n, n_phi)."""
         return np.asarray(np.exp(self.power * (phi[:, self.noise] - self.unit)))
@@ -187,7 +192,7 @@ def told_explanations(state: State) -> list[dict[str, Any]]:
     ]
 
 
-class _Jumps:
+class Jumps:
     """Independent draws of three parameters, from boxes around the points of a grid."""
 
     def __init__(self, value: np.ndarray, lattice: list[np.ndarray]) -> None:
@@ -205,6 +210,7 @@ class _Jumps:
         self._probability /= self._probability.sum()
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the three: (3,)."""
         box = np.unravel_index(
             rng.choice(self._probability.size, p=self._probability), self._density.shape
         )
@@ -213,6 +219,7 @@ class _Jumps:
         return np.asarray(rng.uniform(low, high))
 
     def log_density(self, x: np.ndarray) -> float:
+        """Return the log density of a draw (3,)."""
         box = [int(np.searchsorted(e, v)) - 1 for e, v in zip(self._edges, x, strict=True)]
         if any(at < 0 or at >= n for at, n in zip(box, self._density.shape, strict=True)):
             return -np.inf
@@ -228,6 +235,7 @@ def explore(
     n_draw: int = KEPT // KEPT_EACH,
     *,
     agree: float = AGREE,
+    jumps: Jumps | None = None,
 ) -> Chain | None:
     """Draw hyperparameters around a fit.
 
@@ -245,6 +253,8 @@ def explore(
         Representatives that the chain is for: it is shorter for few.
     agree : float
         Nats that half the draws may be above the fit: it is at the optimum of the bound.
+    jumps : Jumps, optional
+        Those of an evidence like this one: their density is accounted for.
 
     Returns
     -------
@@ -262,11 +272,9 @@ def explore(
     first = evidence.at(start)
     if first is None:
         return None
-    jumps = None
-    three = np.zeros(0, dtype=np.int64)
-    if places is not None:
-        three = np.array([places.noise, places.variance, places.length]) - 1
-        jumps = _jumps(evidence, start, three, places.lattice(evidence.large_sd, evidence.side))
+    if jumps is None:
+        jumps = find_jumps(evidence, phi, places)
+    three = np.zeros(0, dtype=np.int64) if places is None else places.three
     root = np.linalg.cholesky(covariance[1:, 1:] + 1e-10 * np.eye(start.size))
     x, here, scale = start, first, 2.4 / np.sqrt(start.size)
     draws, found = [], []
@@ -303,16 +311,26 @@ def explore(
     return Chain(drawn, fall, noise) if np.median(fall) > -agree else None
 
 
-def _jumps(
-    evidence: Explorable, start: np.ndarray, three: np.ndarray, lattice: list[np.ndarray]
-) -> _Jumps | None:
-    """Return jumps by the evidence on the grid, the other parameters as they are."""
+def find_jumps(evidence: Explorable, phi: np.ndarray, places: Places | None) -> Jumps | None:
+    """Return jumps by the evidence on the grid, the other parameters as they are.
+
+    Parameters
+    ----------
+    evidence : Explorable
+    phi : (n_phi,) float64
+        The fit's.
+    places : Places or None
+        No jumps where noise and field do not stand for one another.
+    """
+    if places is None:
+        return None
+    lattice = places.lattice(evidence.large_sd, evidence.side)
     value = np.full(tuple(map(len, lattice)), -np.inf)
     # The noise last: covariances of the field are kept while it alone changes.
     for *field, noise in product(*map(range, value.shape[1:]), range(value.shape[0])):
-        box, x = (noise, *field), start.copy()
-        x[three] = [points[at] for points, at in zip(lattice, box, strict=True)]
+        box, x = (noise, *field), phi[1:].copy()
+        x[places.three] = [points[at] for points, at in zip(lattice, box, strict=True)]
         there = evidence.at(x)
         if there is not None:
             value[box] = there.value
-    return _Jumps(value, lattice) if np.isfinite(value).any() else None
+    return Jumps(value, lattice) if np.isfinite(value).any() else None

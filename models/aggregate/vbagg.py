@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
+from models.aggregate.area_refit import AreaRefits
 from models.aggregate.hyperparameter_chain import told_explanations
 from models.aggregate.objective import Estimation, Objective, aggregate, available
 from models.aggregate.posterior import Gaussian, Mixture, posterior_of, tabulated, unpack
@@ -333,6 +334,13 @@ class VBAgg(KernelModel, AggregateModel):
             tolerance=self.nats_left,
             few_pixels=self.few_pixels,
         )
+
+    def area_refits(self, bags: BagBlock) -> AreaRefits | None:
+        """Return what fits without some of the areas that it was fitted to, at little cost.
+
+        None where it cannot, and a new fit is needed.
+        """
+        return AreaRefits.of(self, self.fitted_state(), bags)
 
     @property
     def n_member(self) -> int:

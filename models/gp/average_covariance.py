@@ -44,6 +44,8 @@ class AverageCovariance:
         Weights, at least 0.
     offsets : (n_area + 1,) int64
         Pixels of area ``a`` are ``offsets[a]:offsets[a + 1]``.
+    most_nodes : int, optional
+        Pixels that stand for all, in terms of several dimensions.
 
     Attributes
     ----------
@@ -52,13 +54,21 @@ class AverageCovariance:
     terms : list of Term
     """
 
-    def __init__(self, kernel: Kernel, z: np.ndarray, b: np.ndarray, offsets: np.ndarray) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        z: np.ndarray,
+        b: np.ndarray,
+        offsets: np.ndarray,
+        *,
+        most_nodes: int = MOST_NODES,
+    ) -> None:
         self._z, self._b, self._offsets = z, b, offsets
         self._n_area = offsets.size - 1
         area = np.repeat(np.arange(self._n_area), np.diff(offsets))
         self._sums = csr_array((b, (area, np.arange(b.size))), (self._n_area, b.size))
         self.ones = self._sums @ np.ones(b.size)
-        self._nodes, self._mass, self._apart, self._own = self._choose()
+        self._nodes, self._mass, self._apart, self._own = self._choose(most_nodes)
         self.terms = list(split_terms(kernel))
         self._wide = [_is_wide(term) for term in self.terms]
         self._matrix: list[Matrix] = [self._of(term) for term in self.terms]
@@ -178,9 +188,11 @@ class AverageCovariance:
         scale = np.sqrt(np.where(variance > 0, wanted / np.where(variance > 0, variance, 1.0), 1.0))
         return out * scale * scale[:, None]
 
-    def _choose(self) -> tuple[np.ndarray, csr_array, list[tuple[int, int]], np.ndarray]:
+    def _choose(
+        self, most_nodes: int
+    ) -> tuple[np.ndarray, csr_array, list[tuple[int, int]], np.ndarray]:
         """Choose nodes; return them, their shares of averages, places by area, and masses."""
-        most = int(np.clip(MOST_NODES // self._n_area, LEAST_NODES, LARGEST_NODES))
+        most = int(np.clip(most_nodes // self._n_area, LEAST_NODES, LARGEST_NODES))
         nodes, shares, masses, places, first = [], [], [], [], 0
         for number in range(self._n_area):
             rows = slice(self._offsets[number], self._offsets[number + 1])

@@ -22,14 +22,13 @@ from models.aggregate.area_evidence import (
     LONGEST,
     MOST_STEPS,
     Evidence,
-    Linearised,
     Regression,
-    Sites,
     level_site,
     nearest,
     regress,
 )
 from models.aggregate.hyperparameter_chain import Places
+from models.aggregate.linearised import Linearised, Sites
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, State
 from models.gp.area_kernel import Areas
@@ -175,7 +174,8 @@ class SeriesEvidence:
         v = self._at
         for _ in range(MOST_STEPS if self._moves else 1):
             place, variance, constant = self._sites(own, v)
-            found = regress(cov, place - off, variance + noise, self._ones, self._level, constant)
+            total = float(constant.sum())
+            found = regress(cov, place - off, variance + noise, self._ones, self._level, total)
             if found is None or not self._moves:
                 return found
             step = place - variance * found.pull() - v
@@ -192,8 +192,8 @@ class SeriesEvidence:
         if self._moves or self._known is None or self._known[0] != key:
             each = zip(self._around, np.split(v, self._cuts), strict=True)
             place, variance, constant = zip(*(a.sites(base, at) for a, at in each), strict=True)
-            found = np.concatenate(place), np.concatenate(variance), float(sum(constant))
-            self._known = key, found
+            whole = np.concatenate(place), np.concatenate(variance), np.concatenate(constant)
+            self._known = key, whole
         return self._known[1]
 
     def noise_share(self, x: np.ndarray, sd: float) -> float:

@@ -24,7 +24,7 @@ from pipeline.core.processes import in_processes
 from pipeline.core.progress import Progress
 from pipeline.evaluation.calibration import Found, ScoredPixels, compare, finished, simulate
 from pipeline.evaluation.calibration_summary import ABOUT, cautions, summarise
-from pipeline.evaluation.held_out import fits_at_once, fits_begin_warm
+from pipeline.evaluation.fold_fits import fits_at_once, fits_begin_warm
 from pipeline.evaluation.scores import LEVELS
 from pipeline.storage.mirror import keep
 from pipeline.store.thinning import thinned_store

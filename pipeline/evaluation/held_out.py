@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import kstest
 
-from models.gp.kept_kernels import BUDGET
-from models.temporal.periods import Period
-from models.training.device import find_device
 from pipeline.cluster.cluster import open_cluster
-from pipeline.cluster.local import block_device, memory, n_thread
-from pipeline.config.catalogue import model_class
 from pipeline.config.input_schema import FoldsFile
-from pipeline.config.model_factory import new_model
-from pipeline.config.schema import Config, work_dir
-from pipeline.core.code import code_inputs
-from pipeline.core.processes import shares
-from pipeline.core.progress import Progress
+from pipeline.config.schema import Config
 from pipeline.evaluation.cross_validation import cross_validate
+from pipeline.evaluation.fold_fits import area_refits, fold_fits
 from pipeline.evaluation.folds import (
     block_folds,
     buffered,
@@ -44,10 +34,6 @@ from pipeline.evaluation.scores import pit_bounds
 from pipeline.evaluation.tasks import EvaluationTask, compare_held_out
 from pipeline.products.areas import AreaDraws
 from pipeline.store.bag_store import BagStore
-from pipeline.store.block_source import StoreBlockSource
-from pipeline.store.point_store import open_points
-from pipeline.training.fit import fit as fit_model
-from pipeline.training.warm import lighten, start_key
 
 
 @dataclass(frozen=True)
@@ -99,22 +85,23 @@ class HoldOut:
             self.progress.task(f"hold out by {scheme}", n_fold) as task,
         ):
             weights = self._by_weights(scheme)
-            start = self.model if fits_begin_warm(config) else None
+            fits = fold_fits(config, self.store, client, self.model, self._areas)
 
             def refit(of: np.ndarray) -> Any:
                 return cross_validate(
                     of,
                     self.evaluation.predictor,
-                    fit_areas(config, self.store, client, start),
+                    fits.fit,
                     self.directory / scheme,
-                    fit_fingerprint(config, self.store, start),
+                    fits.fingerprint,
                     task.advance,
                     unseen if scheme == "block" else None,
                     self.progress,
-                    fits_at_once(config, self.store, client),
+                    fits.at_once,
                 )
 
-            made: list[dict[str, Any]] = [{"how": "refit"} for _ in range(n_fold)]
+            result["fits"] = fits.how
+            made: list[dict[str, Any]] = [{"how": fits.how} for _ in range(n_fold)]
             seed = config.evaluate.seed
             if not weights:
                 predictions, fold_of = refit(fold)
@@ -133,7 +120,8 @@ class HoldOut:
                     refit,
                     seed,
                 )
-                refits = sum(each["how"] == "refit" for each in made)
+                made = [{**m, "how": fits.how} if m["how"] == "refit" else m for m in made]
+                refits = sum(each["how"] != "weights" for each in made)
                 method = "importance weights of the posterior's draws, one region at a time"
                 if refits == n_fold:
                     method = "a fit without each region: all rule their own weights"
@@ -160,6 +148,10 @@ class HoldOut:
             result["by_fold"].append(row)
         return result
 
+    @cached_property
+    def _areas(self) -> Any:
+        return area_refits(self.config, self.store, self.model)
+
     def _by_weights(self, scheme: str) -> bool:
         """Whether draws are weighed; areas are refitted by the folds of a file, if there is one.
 
@@ -176,125 +168,6 @@ class HoldOut:
         if scheme == "area" or km <= 0:
             return fold == np.arange(int(fold.max()) + 1)[:, None], 0.0
         return buffered(self.centres(), fold, km, shrink=wanted == "auto"), km
-
-
-#: Pixels of a store, and numbers of their covariates, from which a fit fills all cores by itself.
-FILLS = 2_000_000, 20_000_000
-#: Bytes that a fit may fill: the kernel matrices that it keeps, and as much for its passes.
-FIT_BYTES = 2 * BUDGET
-
-
-def most_at_once(n_pix: int, n_covariate: int) -> int:
-    """Return how many fits to a store may run at the same time: 1 of a large one.
-
-    Half of the memory is for them.
-    """
-    if n_pix > FILLS[0] or n_pix * n_covariate > FILLS[1]:
-        return 1
-    return max(1, memory() // 2 // FIT_BYTES)
-
-
-def fits_begin_warm(config: Config) -> bool:
-    """Return whether fits that only score begin at the map's own, whichever areas they leave out.
-
-    Parameters
-    ----------
-    config : Config
-        Sized.
-    """
-    return config.evaluate.start == "warm" or config.series is not None
-
-
-def fits_at_once(config: Config, store: Any, client: Any) -> int:
-    """Return how many fits to the areas of a store are made at the same time, in processes.
-
-    1 where others compute: workers, a GPU.
-
-    Parameters
-    ----------
-    config : Config
-    store : BagStore
-    client : dask client or None
-    """
-    if client is not None or find_device(config.compute.device) is not None:
-        return 1
-    return shares(most_at_once(store.n_pix, len(store.covariates)), n_thread(config))
-
-
-def fit_areas(
-    config: Config, store: Any, client: Any, start: Any
-) -> Callable[[np.ndarray, Path, Progress], Any]:
-    """Return what fits a new model to some areas of a store, as the evaluation does.
-
-    Parameters
-    ----------
-    config : Config
-        Sized.
-    store : BagStore
-        Or another with its interface.
-    client : dask client or None
-    start : fitted model or None
-        Where the fit begins.
-
-    Returns
-    -------
-    callable
-        From the areas to learn from, (n_bag,) bool, the place of its checkpoint and what it reports
-        to, to the model.
-    """
-    if config.series is not None:
-        return partial(_without, start, store)
-    points = open_points(work_dir(config)) if config.point_sources else None
-
-    def fit(train: np.ndarray, checkpoint: Path, progress: Progress) -> Any:
-        model = new_model(config)
-        if start is not None:
-            lighten(model)
-        epochs = config.evaluate.epochs
-        if epochs != config.fit.max_epochs and "max_epochs" in model.get_params():
-            model.set_params(max_epochs=epochs)
-        fit_model(
-            model,
-            store,
-            client,
-            bags=train,
-            checkpoint=checkpoint,
-            progress=progress,
-            n_thread=n_thread(config),
-            **block_device(config),
-            wait=config.compute.wait,
-            start=start,
-            points=points,
-        )
-        return model
-
-    return fit
-
-
-def _without(
-    start: Any, store: Any, train: np.ndarray, checkpoint: Path, progress: Progress
-) -> Any:
-    """Return the model of a period that knows some of its areas alone, its hyperparameters held.
-
-    Other periods keep all of theirs: what is scored is what an area's own past says of it.
-    """
-    del checkpoint, progress
-    bags = StoreBlockSource(store, train).read_all()
-    known = Period(start.time, bags, store.numbers[bags.bag])
-    return start.whole.with_periods(known).at(start.time)
-
-
-def fit_fingerprint(config: Config, store: Any, start: Any) -> str:
-    """Return the fingerprint of everything that a fit depends on, except which areas it reads."""
-    parts = {
-        "store": store.fingerprint,
-        "model": config.model.model_dump(mode="json"),
-        "fit": config.fit.model_dump(mode="json"),
-        "epochs": config.evaluate.epochs,
-        "start": "" if start is None else start_key(start),
-        "code": code_inputs(__name__, [model_class(config.model.kind)]),
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def folds_of(

@@ -22,9 +22,10 @@ from pipeline.core.json_values import jsonable
 from pipeline.evaluation.calibration_run import Calibrator
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.choices import named_choices
+from pipeline.evaluation.fold_fits import fit_areas, fit_fingerprint, fits_begin_warm
 from pipeline.evaluation.folds import area_centres
 from pipeline.evaluation.forecasts import score_forecasts, tell_forecasts
-from pipeline.evaluation.held_out import HoldOut, fit_areas, fit_fingerprint, fits_begin_warm
+from pipeline.evaluation.held_out import HoldOut
 from pipeline.evaluation.posterior import Posterior
 from pipeline.evaluation.predictive_checks import predictive_checks
 from pipeline.evaluation.prior_sensitivity import prior_sensitivity

@@ -20,8 +20,8 @@ from models.core.block import BLOCK_PIXELS
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
+from pipeline.evaluation.fold_fits import fits_begin_warm
 from pipeline.evaluation.forecasts import ORIGINS, PARTS
-from pipeline.evaluation.held_out import fits_begin_warm
 from pipeline.plan.memory import CACHE_BYTES, GIB, fit_bytes, peaks
 from pipeline.plan.page import page_seconds
 from pipeline.plan.passes import SERIES, FitPasses, fit_passes

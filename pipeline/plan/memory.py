@@ -11,7 +11,7 @@ from models.core.block import BLOCK_PIXELS
 from models.gp.kept_kernels import BUDGET
 from pipeline.config.model_factory import resolved
 from pipeline.config.schema import Config
-from pipeline.evaluation.held_out import most_at_once
+from pipeline.evaluation.fold_fits import most_at_once
 from pipeline.plan.page import page_bytes
 from pipeline.plan.passes import climbs, n_nodes
 from pipeline.plan.probe import Probe

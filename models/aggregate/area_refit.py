@@ -1,0 +1,167 @@
+r"""Fit a model again without the responses of some areas, by regression between areas.
+
+Around a fit to all areas the model is Gaussian regression between them
+(:mod:`models.aggregate.area_evidence`). Without some responses the hyperparameters have another
+posterior, which a chain explores. Under each of its draws the aggregates of the areas that were
+left out have a joint normal distribution in closed form. No surface climbs, and no pixel is
+visited. What is taken over from the fit to all areas is where the aggregates are expanded: how the
+rate varies inside each area, not how high it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.aggregate.area_evidence import AreaEvidence
+from models.aggregate.hyperparameter_chain import Chain, explore, find_jumps, find_places
+from models.aggregate.refinement import MOST_CHAINED
+from models.aggregate.surface_model import SurfaceModel
+from models.core.block import BagBlock
+from models.core.protocol import State
+from models.core.thinning import thinned_block
+from models.gp.kernel_terms import whole_kernel
+from models.likelihoods.censored import of_block
+from models.likelihoods.prediction import BagPrediction
+
+CHAIN = 6  # draws that the chain's length is for, as of a refit that only scores
+KEPT = 60  # draws of the hyperparameters that predictions are a mixture over
+MOST_PIXELS, LEAST_PIXELS = 40_000, 64  # of all areas, and of each, that averages are over
+NODES = 2048  # of all areas: predictions ask more of covariances than the evidence does
+
+
+@dataclass(frozen=True)
+class AreaFunctions:
+    """Joint draws of areas.
+
+    Attributes
+    ----------
+    areas : (n_area,) int64
+        Their numbers, ascending.
+    draws : (n_draws, n_area) float64
+        Aggregates.
+    params : dict of (n_draws, 1) float64
+        The likelihood's parameters, logarithms.
+    """
+
+    areas: np.ndarray
+    draws: np.ndarray
+    params: dict[str, np.ndarray]
+
+
+class AreaRefit:
+    """A model that has not seen the responses of some areas, and predicts these.
+
+    Parameters
+    ----------
+    model : SurfaceModel
+    evidence : AreaEvidence
+        Of the areas that are seen.
+    unseen : (n,) int64
+        Numbers of the others, ascending.
+    phi : (n_draw, n_phi) float64
+        Draws of the hyperparameters: mean, the kernel's parameters, the likelihood's own.
+    """
+
+    def __init__(
+        self, model: SurfaceModel, evidence: AreaEvidence, unseen: np.ndarray, phi: np.ndarray
+    ) -> None:
+        self._model, self._evidence, self._unseen, self._phi = model, evidence, unseen, phi
+
+    def sample_functions(self, n_draws: int, rng: np.random.Generator) -> AreaFunctions:
+        """Draw the aggregates of the areas that are not seen, jointly."""
+        evidence, unseen, n = self._evidence, self._unseen, self._phi.shape[0]
+        draws = np.empty((n_draws, unseen.size))
+        params = {name: np.empty((n_draws, 1)) for name in evidence.own(self._phi[0, 1:])}
+        for number, x in enumerate(self._phi[:, 1:]):
+            rows = slice(number, None, n)
+            size = draws[rows].shape[0]
+            if size == 0:
+                break
+            v = evidence.given(x, unseen).sample(size, rng)
+            draws[rows] = evidence.aggregate(v, unseen)
+            for name, value in evidence.own(x).items():
+                params[name][rows] = value
+        return AreaFunctions(unseen, draws, params)
+
+    def predict_bags(self, bags: BagBlock, *, draws: AreaFunctions) -> BagPrediction:
+        """Return joint draws of the expected response of areas that are not seen."""
+        likelihood, bag_data = of_block(self._model.resolved_likelihood, bags)
+        rows = np.searchsorted(draws.areas, bags.bag)
+        return BagPrediction(draws.draws[:, rows], likelihood, draws.params, bag_data)
+
+
+class AreaRefits:
+    """Fits without some areas, around one fit to all of them.
+
+    Parameters
+    ----------
+    model : SurfaceModel
+        Fitted.
+    state : State
+        Its state: the end of its climb, with its curvature.
+    evidence : AreaEvidence
+        Of all areas, around it.
+    """
+
+    def __init__(self, model: SurfaceModel, state: State, evidence: AreaEvidence) -> None:
+        likelihood, params = model.resolved_likelihood, state.params
+        self._model, self._evidence = model, evidence
+        self._inverse = state.memory["inverse"]
+        names = ("mean", "theta", *likelihood.parameters)
+        self._phi = np.concatenate([params[name] for name in names])
+        kernel = whole_kernel(model._kernel(state.fixed))
+        self._places = find_places(kernel, likelihood, state.fixed)
+        self._jumps = find_jumps(evidence, self._phi, self._places)
+        # Covariances are tabulated where the posterior is: processes that follow find them.
+        self._explored(evidence, model.seed)
+
+    @classmethod
+    @np.errstate(all="ignore")
+    def of(cls, model: SurfaceModel, state: State, bags: BagBlock) -> AreaRefits | None:
+        """Return them; None where the fit's own draws are not of the areas' evidence.
+
+        Parameters
+        ----------
+        model, state
+        bags : BagBlock
+            All that the model was fitted to, in the order of their numbers.
+        """
+        alone = bags.source is None and bags.area is None  # each bag is an area of its own
+        if not alone or not 1 < bags.n_bag <= MOST_CHAINED or "explained" not in state.memory:
+            return None
+        cap = max(LEAST_PIXELS, MOST_PIXELS // bags.n_bag)
+        scale = state.fixed["x_mean"], state.fixed["x_sd"]
+        few = thinned_block(bags, cap, *scale, model.seed)
+        evidence = AreaEvidence(model, state, few, most_nodes=NODES)
+        return cls(model, state, evidence) if evidence.usable else None
+
+    def _explored(self, evidence: AreaEvidence, seed: int) -> Chain | None:
+        # The fit's own chain agreed with its bound; without some areas the optimum is another.
+        inverse, agree, jumps = self._inverse, np.inf, self._jumps
+        return explore(
+            evidence, self._phi, inverse, self._places, seed, CHAIN, agree=agree, jumps=jumps
+        )
+
+    @np.errstate(all="ignore")
+    def without(self, unseen: np.ndarray, seed: int) -> AreaRefit | None:
+        """Fit to all areas but some.
+
+        Parameters
+        ----------
+        unseen : (n_area,) bool
+        seed : int
+            Of the chain.
+
+        Returns
+        -------
+        AreaRefit
+            Or None where the evidence has no value at the fit.
+        """
+        evidence = self._evidence.without(unseen)
+        chain = self._explored(evidence, seed)
+        if chain is None:
+            return None
+        rows = np.linspace(0, chain.phi.shape[0] - 1, KEPT).round().astype(np.int64)
+        return AreaRefit(self._model, evidence, np.flatnonzero(unseen), chain.phi[rows])
