@@ -56,7 +56,7 @@ class Linearised:
         What a variance of ``f`` inside the area adds to ``v``.
     bag_data : (..., n_area)
         What the likelihood needs of each.
-    factored : bool, or (n_area,) bool
+    factored : (n_area,) bool
         Whether the response has a factor of its own, or a place.
     displaced : (n_area,) bool or None
         Which bags are of one of their pixels, unknown which.
@@ -106,13 +106,13 @@ class Linearised:
         if self.displaced is not None:
             self.between = np.where(self.displaced, self._between(model, params, bags, m, s), 0.0)
             tau2 = tau2 + self.between
-        self.factored = tau2 > 0.0
-        if np.any(self.factored):
+        self.factored = np.broadcast_to(tau2 > 0.0, v0.shape)
+        if self.factored.any():
             at = np.log(np.maximum(total * link.value(v0), LEAST)) - 0.5 * tau2
             spread = np.full(bags.n_bag, tau2 + SPREAD)
             mode, _ = mixture_mode(self.base, seen.y, at, seen.params, seen.bag_data, spread)
             self.start = np.where(self.factored, _inverse(link, np.exp(mode) / total), v0)
-            self.moves = not np.all(self.factored)
+            self.moves = not self.factored.all()
         self._scale = likelihood.log_scale(seen.params, seen.bag_data)
         # With fewer cases than the prior of the level calls few the posterior of the mean is far
         # from Gaussian; where no rate has a slope there is nothing to expand.

@@ -54,9 +54,10 @@ class Evaluate(Section):
     )
     leave_out: Literal["auto", "refit", "importance"] = Field(
         "auto",
-        description="how areas and regions are left out: refit without each fold, or weigh the "
-        "draws of the posterior (PSIS; one area, or one region, at a time), with refits where "
-        "weights fail; auto: weights, where the model has them. A file of folds is always refitted",
+        description="how areas and regions are left out: refit the model without each fold, or "
+        "weigh the draws of the posterior (PSIS; one area, or one region, at a time), with "
+        "regression between the other areas where weights fail, or for a file of folds; auto: "
+        "importance, where the model has it",
     )
     buffer: Kilometres = Field(
         0.0,

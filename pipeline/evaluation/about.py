@@ -20,6 +20,8 @@ _ABOUT_FOLDS = {
     "block": "compact regions held out whole (k-means of the areas' centres)",
     "leave_out": "`k`: Pareto shape of the weights, to be trusted up to `limit`; `refitted` areas "
     "and regions were left out of a fit instead; `unreliable` areas keep weights beyond it",
+    "fits": "what fits without a fold: `regression` between the other areas around the map's own "
+    "fit, its hyperparameters drawn anew, or `refit`, a fit of the model",
     "pit_p": "p of the uniformity of held-out areas' randomised probability integral transforms",
 }
 

@@ -195,7 +195,8 @@ def fold_fits(config: Config, store: Any, client: Any, model: Any, areas: Any) -
         return fit(train, checkpoint, progress) if found is None else found
 
     key = hashlib.sha256(f"{key} regression {seed}".encode()).hexdigest()
-    return FoldFits("regression", regress, key, shares(store.n_bag, n_thread(config)))
+    at_once = 1 if client is not None else shares(store.n_bag, n_thread(config))
+    return FoldFits("regression", regress, key, at_once)
 
 
 def area_refits(config: Config, store: Any, model: Any) -> Any:

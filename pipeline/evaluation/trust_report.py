@@ -16,6 +16,8 @@ _CHECKS = {
     "moran": "Moran's I of residuals",
 }
 _NAMED = 5  # areas that a line names
+#: By :attr:`pipeline.evaluation.fold_fits.FoldFits.how`; reports of before have fits alone.
+_FITS = {"refit": "fits", "regression": "regressions between the others"}
 
 
 def checks_table(checks: dict[str, Any]) -> Table:
@@ -58,19 +60,20 @@ def trust_lines(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _left_out(scheme: str, held: dict[str, Any], about: dict[str, Any]) -> Iterator[str]:
+    fits = _FITS[held.get("fits", "refit")]
     if scheme == "block":
         n, again = held["n_folds"], about["refits"]
-        yield f"regions: {n - again} of {n} left out by weights, {again} by a fit without them"
+        yield f"regions: {n - again} of {n} left out by weights, {again} by {fits} without each"
         return
     if about["by_folds"]:
         yield (
-            f"areas: left out by {about['refits']} fits without a fold each, for the weights of "
+            f"areas: left out by {about['refits']} {fits}, without a fold each, for the weights of "
             f"{about['above']} cannot be trusted (Pareto k above {about['limit']:.2g})"
         )
         return
-    n, moved, fits = about["unreliable"], about["refitted"], about["refits"]
+    n, moved, again = about["unreliable"], about["refitted"], about["refits"]
     rest = "" if n else "; all weights can be trusted"
-    yield f"areas: left out by weights, {moved} of them by {fits} fits without them{rest}"
+    yield f"areas: left out by weights, {moved} of them by {again} {fits}{rest}"
     if n:
         first = ", ".join(about["unreliable_areas"][:_NAMED]) + (", ..." if n > _NAMED else "")
         yield (

@@ -277,6 +277,13 @@ def _explained(name: str, value: float, link: str | None) -> str:
     return ""
 
 
+_HOW = {
+    "weights": "weights",
+    "refit": "a fit without it",
+    "regression": "regression between the other areas",
+}
+
+
 def influence(evaluation: Mapping[str, Any] | None) -> tuple[list[str], list[dict[str, str]]]:
     """Return who decides the fit: sentences, and rows of the folds that were left out.
 
@@ -306,7 +313,7 @@ def influence(evaluation: Mapping[str, Any] | None) -> tuple[list[str], list[dic
         if about.get("above") is not None and held.get("model"):
             said.append(
                 f"{about['above']} of {held['model']['n_areas']} areas are above this limit; "
-                f"{about.get('refitted', 0)} were left out by a fit without them instead."
+                f"{about.get('refitted', 0)} were left out of a fit instead."
             )
         names = about.get("unreliable_areas") or []
         if names:
@@ -318,7 +325,7 @@ def influence(evaluation: Mapping[str, Any] | None) -> tuple[list[str], list[dic
                         "Left out": f"{title[3:]} group {each['fold'] + 1}",
                         "Areas": f"{each['n_areas']:,}",
                         "Pareto k": number(each["k"]),
-                        "How": "a fit without it" if each["how"] == "refit" else "weights",
+                        "How": _HOW[each["how"]],
                     }
                 )
     return said, rows

@@ -18,7 +18,7 @@ from models.likelihoods.prediction import BagPrediction, Prediction
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.core.json_values import jsonable
-from pipeline.evaluation import held_out
+from pipeline.evaluation import fold_fits
 from pipeline.evaluation.calibration import (
     Found,
     ScoredPixels,
@@ -456,7 +456,7 @@ def test_the_stage_simulates_and_goes_on_where_it_stopped(
     config: Any, world: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     trained: list[np.ndarray] = []
-    fit = held_out.fit_model
+    fit = fold_fits.fit_model
 
     def spy(model: Any, store: Any, *args: Any, **options: Any) -> Any:
         trained.append(store.y)
@@ -464,8 +464,8 @@ def test_the_stage_simulates_and_goes_on_where_it_stopped(
             raise KeyboardInterrupt
         return fit(model, store, *args, **options)
 
-    monkeypatch.setattr(held_out, "fit_model", spy)
-    monkeypatch.setattr(held_out, "shares", lambda *_: 1)  # this process sees them
+    monkeypatch.setattr(fold_fits, "fit_model", spy)
+    monkeypatch.setattr(fold_fits, "shares", lambda *_: 1)  # this process sees them
     with pytest.raises(KeyboardInterrupt):
         evaluate_stage(StageContext(config))
     summary = evaluate_stage(StageContext(config))

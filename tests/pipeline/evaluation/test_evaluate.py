@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 
 from geo.sources.raster import RasterSource
+from models import VBAgg
 from models.likelihoods.prediction import BagPrediction, Prediction
 from pipeline.config.context import StageContext
 from pipeline.core.progress import Silent
-from pipeline.evaluation import held_out as held_out_module
+from pipeline.evaluation import fold_fits
 from pipeline.evaluation.cross_validation import CountPredictor, cross_validate
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.evaluation.truth import compare_with_truth
+from pipeline.training.fit import fit as fit_model
 
 
 class Flat:
@@ -171,9 +173,9 @@ def spied(patch):
         trained.append(bags)
         return fit(model, store, client, bags=bags, **options)
 
-    fit = held_out_module.fit_model
-    patch.setattr(held_out_module, "fit_model", spy)
-    patch.setattr(held_out_module, "shares", lambda *_: 1)  # this process sees them
+    fit = fold_fits.fit_model
+    patch.setattr(fold_fits, "fit_model", spy)
+    patch.setattr(fold_fits, "shares", lambda *_: 1)  # this process sees them
     return trained
 
 
@@ -233,10 +235,38 @@ def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(
 
     # Folds at the same time, in processes of their own, give the same bits.
     shutil.rmtree(tmp_path / "out/work/evaluate")
-    monkeypatch.setattr(held_out_module, "shares", lambda *_: 2)
+    monkeypatch.setattr(fold_fits, "shares", lambda *_: 2)
     evaluate_stage(StageContext(config))
     assert len(fits) == 6
     assert (tmp_path / "out" / "evaluation.json").read_text() == text
+
+
+def test_folds_of_the_default_model_are_regressed(world, tmp_path, monkeypatch):
+    """They are of the fit's own evidence; a second run, and processes, give the same bits."""
+    shutil.copytree(world.directory / "out", tmp_path / "out")
+    config = world.with_config(
+        output={"dir": str(tmp_path / "out")},
+        evaluate={"folds": 3, "calibration": "none"},
+        model={"kernel": "ridge + matern32(space)", "priors": "weak"},
+    )
+    model = VBAgg(kernel="ridge + matern32(space)", link="exp", area_effect=True)
+    fit_model(model, world.store)
+    model.save(tmp_path / "out/work/model")
+    fits, texts = spied(monkeypatch), []
+    for at_once in (1, 2):
+        monkeypatch.setattr(fold_fits, "shares", lambda *_, n=at_once: n)
+        evaluate_stage(StageContext(config))
+        texts.append((tmp_path / "out/evaluation.json").read_text())
+        shutil.rmtree(tmp_path / "out/work/evaluate")
+    assert fits == []
+    assert texts[0] == texts[1]
+    held_out = json.loads(texts[0])["held_out"]
+    assert {scheme["fits"] for scheme in held_out.values()} == {"regression"}
+    how = [fold["how"] for fold in held_out["block"]["by_fold"]]
+    assert set(how) <= {"regression", "weights"}
+    assert "regression" in how
+    said = render_report(json.loads(texts[0]))
+    assert f"{how.count('regression')} by regressions between the others" in said
 
 
 def test_a_folds_file_decides_who_is_held_out_together(config, world, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from models import VBAgg
 from models.likelihoods.registry import find_likelihood
 from pipeline.config.context import StageContext
 from pipeline.core.progress import Silent
-from pipeline.evaluation import held_out as module
+from pipeline.evaluation import fold_fits as module
 from pipeline.evaluation.folds import area_centres, block_folds, buffered
 from pipeline.evaluation.held_out import learnt_range, pit_uniformity
 from pipeline.evaluation.leave_out import (

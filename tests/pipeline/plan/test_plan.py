@@ -22,7 +22,7 @@ from pipeline.cli.main import main
 from pipeline.config.context import StageContext
 from pipeline.config.model_factory import new_model
 from pipeline.config.reader import load_config
-from pipeline.evaluation import held_out
+from pipeline.evaluation import fold_fits
 from pipeline.ingest.stage import ingest
 from pipeline.plan import estimate as plans
 from pipeline.plan.estimate import plan_run
@@ -197,9 +197,9 @@ def test_what_does_not_fit_is_told(changed: Any, monkeypatch: pytest.MonkeyPatch
 def test_the_memory_of_fits_at_the_same_time_is_told(
     country: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_out, "memory", lambda: 4 * held_out.FIT_BYTES)
-    assert held_out.most_at_once(20_000, 6) == 2  # half of the memory is for them
-    assert held_out.most_at_once(held_out.FILLS[0] + 1, 6) == 1
+    monkeypatch.setattr(fold_fits, "memory", lambda: 4 * fold_fits.FIT_BYTES)
+    assert fold_fits.most_at_once(20_000, 6) == 2  # half of the memory is for them
+    assert fold_fits.most_at_once(fold_fits.FILLS[0] + 1, 6) == 1
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     one, four = (
         {stage.name: stage.peak_bytes for stage in plan_run(load_config(country), n).stages}
