@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from models.aggregate.aggregate_model import RateDraws
+from models.likelihoods.censored import of_block
 from models.likelihoods.likelihood import TINY, Likelihood
 from models.likelihoods.prediction import BagPrediction
 from pipeline.evaluation.folds import block_centres
@@ -106,6 +107,7 @@ def draw_posterior(
     seed: int,
     advance: Callable[[int], None] | None = None,
     n_thread: int | None = None,
+    expected: np.ndarray | None = None,
 ) -> Posterior:
     """Draw the posterior of every area in one pass over a store.
 
@@ -122,12 +124,17 @@ def draw_posterior(
         Called with the number of areas done after each block.
     n_thread : int, optional
         Blocks drawn at the same time, one a core if not given; results do not depend on it.
+    expected : (n_draws, n_bag) float64 array, optional
+        Expected responses by the same functions, where they are drawn already.
     """
     functions = draw_functions(model, n_draws, seed)
     law: dict[str, Any] = {}
 
     def draw(number: int, part: Any) -> PosteriorDraws:
-        found = predict_areas(model, part, functions, observed=True)
+        if expected is None:
+            found = predict_areas(model, part, functions, observed=True)
+        else:
+            found = _found(model, part, functions, expected)
         likelihood = found.likelihood
         law["likelihood"], law["params"] = likelihood, found.params  # of every block the same
         y = np.asarray(part.y, dtype=np.float64)
@@ -143,3 +150,11 @@ def draw_posterior(
 
     areas = PosteriorDraws.of_blocks(store, draw, None, advance, n_thread)
     return Posterior(areas, law["likelihood"], law["params"], functions)
+
+
+def _found(model: Any, part: Any, functions: Any, expected: np.ndarray) -> BagPrediction:
+    """Return the prediction of a block from what was drawn of it before."""
+    likelihood, bag_data = of_block(model.resolved_likelihood, part)
+    # Counts of positives are expected from the tested; the likelihood's aggregate is their share.
+    tested = part.trials if likelihood.needs_trials else 1.0
+    return BagPrediction(expected[:, part.bag] / tested, likelihood, functions.params, bag_data)

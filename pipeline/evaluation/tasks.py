@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -33,6 +34,7 @@ from pipeline.evaluation.scores import (
 from pipeline.evaluation.truth import compare_labels_with_truth, compare_with_truth
 from pipeline.evaluation.verdict import paired_gain
 from pipeline.prediction.labels import LabelPredictions, LabelPredictor
+from pipeline.products.area_draws import read_area_draws
 from pipeline.products.areas import AreaDraws
 
 Advance = Callable[[int], None]
@@ -133,8 +135,10 @@ class CountTask:
 
     def posterior(self, model: Any, advance: Advance, n_thread: int | None = None) -> Posterior:
         """See :class:`EvaluationTask`."""
-        n_draws, seed = self.config.output.draws, self.config.fit.seed
-        return draw_posterior(model, self.store, n_draws, seed, advance, n_thread)
+        n_draws, seed, expected = self.config.output.draws, self.config.fit.seed, None
+        if self.config.series is None:  # what predict drew
+            expected = read_area_draws(Path(self.config.output.dir), self.store, seed, n_draws)
+        return draw_posterior(model, self.store, n_draws, seed, advance, n_thread, expected)
 
     def unusable(self, fold: np.ndarray) -> str:
         """See :class:`EvaluationTask`."""

@@ -109,6 +109,8 @@ class MadeMap:
         Number of areas of each level.
     points : dict
         Of :func:`pipeline.prediction.points.summarise_points`; empty without points.
+    draws : AreaDraws or None
+        Of all areas.
     """
 
     n_pix: int
@@ -118,6 +120,7 @@ class MadeMap:
     support: dict[str, Any] | None = None
     leveled: dict[str, Any] = field(default_factory=dict)
     points: dict[str, Any] = field(default_factory=dict)
+    draws: AreaDraws | None = None
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,8 @@ def _finish(each: MapRequest, tables: _Tables, maps: _Maps | None, progress: Pro
     balance = _balance(config, areas, given.model, mapped, tables, progress)
     support = None if maps is None or maps.support is None else maps.support.result
     n_pix = 0 if maps is None else maps.n_pix
-    return MadeMap(n_pix, tables.table, tables.uncounted, balance, support, leveled, points)
+    draws = tables.draws
+    return MadeMap(n_pix, tables.table, tables.uncounted, balance, support, leveled, points, draws)
 
 
 def _points(given: MapInputs, points: PointStore, tables: _Tables, staging: Path) -> dict[str, Any]:

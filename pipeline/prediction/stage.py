@@ -25,6 +25,7 @@ from pipeline.prediction.one_map import MadeMap, MapInputs, make_map
 from pipeline.prediction.points import told_points
 from pipeline.prediction.series import predict_series
 from pipeline.prediction.support_shares import covariate_range, write_support
+from pipeline.products.area_draws import write_area_draws
 from pipeline.products.periods import PERIODS, WINDOWS
 from pipeline.products.products import output_patterns
 from pipeline.products.suppressed import ends_of, is_suppressed
@@ -72,6 +73,8 @@ def predict_stage(context: StageContext) -> dict[str, Any]:
         write_balance(out, store, made.balance)
     if made.support is not None:
         write_support(out, store, made.support)
+    if made.draws is not None and config.series is None:
+        write_area_draws(out, store, made.draws, list(areas.ids), config.fit.seed)
     if not made.n_pix:
         progress.log(
             f"predict: {config.model.kind} predicts areas only, and repeats the labels of the "

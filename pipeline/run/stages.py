@@ -98,6 +98,7 @@ _BAGS, _CUBE, _MODEL = "work/bags.zarr", "work/grid.zarr", "work/model"
 _POINTS = "work/points.zarr"
 _BALANCE = "work/balance.json"
 _SUPPORT = "work/support.json"
+_AREA_DRAWS = "work/area_draws.npz"
 _SERIES, _AHEAD = "work/series.json", "work/ahead"
 
 #: Key of what the likelihood says of a response: whether it is a count, or a value, and its range.
@@ -168,7 +169,7 @@ STAGES = {
             needs=(_CUBE, _BAGS, _MODEL),
             may_need=(_SERIES, _AHEAD, _POINTS),
             leaves=(_BALANCE,),
-            may_leave=(_SUPPORT, "periods", "windows", "rates.zarr"),
+            may_leave=(_SUPPORT, _AREA_DRAWS, "periods", "windows", "rates.zarr"),
         ),
         Stage(
             "evaluate",
@@ -187,7 +188,7 @@ STAGES = {
             ),
             files=("evaluate", "truth"),
             needs=(_BAGS, _MODEL),
-            may_need=(_BALANCE, _SUPPORT, _SERIES, _POINTS),
+            may_need=(_BALANCE, _SUPPORT, _AREA_DRAWS, _SERIES, _POINTS),
             keeps=("work/evaluate", "work/thinned-evaluate.zarr", "work/thinned-calibration.zarr"),
         ),
         Stage(
