@@ -40,6 +40,9 @@ class RateDraws(Protocol):
     def clusters(self) -> np.ndarray:
         """Set of hyperparameters, and group of dependent draws in it: (n_draws, 2) int64."""
 
+    def alone(self, number: int) -> tuple[RateDraws, int]:
+        """Return the draws of the same hyperparameters as one, and its place among them."""
+
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
         """Evaluate the rates, per unit of weight: (n_draws, n_pix)."""
 

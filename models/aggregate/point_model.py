@@ -206,6 +206,10 @@ class PointDraws:
         return np.stack([np.zeros(self.n_draws, np.int64), np.arange(self.n_draws)], axis=1)
 
     @override
+    def alone(self, number: int) -> tuple[PointDraws, int]:
+        return self, number
+
+    @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
         mean = to_host(self.posterior.moments(as_array(x), coords).mean)
         return np.broadcast_to(mean, (self.n_draws, mean.shape[0]))

@@ -50,6 +50,10 @@ class SurfaceDraws:
         return np.stack([np.zeros_like(self.functions.group), self.functions.group], axis=1)
 
     @override
+    def alone(self, number: int) -> tuple[SurfaceDraws, int]:
+        return self, number
+
+    @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
         z = scaled_inputs(self.fixed, x, coords, np.float64)
         surface = self.functions.surface
@@ -114,6 +118,15 @@ class PooledDraws:
             )[self.order]
             for name in self.parts[0].params
         }
+
+    @override
+    def alone(self, number: int) -> tuple[SurfaceDraws, int]:
+        row = int(self.order[number])
+        for part in self.parts:
+            if row < part.n_draws:
+                return part, row
+            row -= part.n_draws
+        raise IndexError(number)
 
     @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:

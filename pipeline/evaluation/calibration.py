@@ -135,16 +135,16 @@ def simulate(
     n_thread : int, optional
         Results do not depend on it.
     """
-    functions = model.sample_functions(POOL, np.random.default_rng([*key, 1]))
+    functions, first = model.sample_functions(POOL, np.random.default_rng([*key, 1])).alone(0)
 
     def of_block(number: int) -> tuple[np.ndarray, np.ndarray]:
         found = model.predict_bags(store.read_block(number), draws=functions)
         noise = np.random.default_rng([*key, 2, number])
-        return found.observed(noise).draws[0], found.draws[0]
+        return found.observed(noise).draws[first], found.draws[first]
 
     parts = list(map_in_order(of_block, range(store.n_block), n_thread))
     y, expected = (np.concatenate(each).astype(np.float64) for each in zip(*parts, strict=True))
-    rate = [functions.rate(*pixels.at(part))[0] for part in _chunks(len(pixels))]
+    rate = [functions.rate(*pixels.at(part))[first] for part in _chunks(len(pixels))]
     return Simulated(y, expected, np.concatenate(rate))
 
 

@@ -133,6 +133,11 @@ def test_areas_have_the_moments_of_the_members_by_hand(case):
 def test_each_drawn_area_has_the_parameters_of_its_member(effect):
     model, bags = effect
     draws = model.sample_functions(200, np.random.default_rng(0))
+    every = draws.rate(bags.x, bags.coords)
+    for number in (0, 57, 199):
+        few, row = draws.alone(number)
+        assert few.n_draws < 200
+        np.testing.assert_array_equal(few.rate(bags.x, bags.coords)[row], every[number])
     found = model.predict_bags(bags, draws=draws)
     own = found.params["log_area_sd"]
     assert own.shape == (200, 1)

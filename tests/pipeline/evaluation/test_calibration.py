@@ -68,6 +68,9 @@ class Surfaces:
     def clusters(self) -> np.ndarray:
         return np.zeros((len(self.coefficients), 2), np.int64)
 
+    def alone(self, number: int) -> tuple[Surfaces, int]:
+        return self, number
+
     def observed_factors(self, bags: Any, drawn: np.ndarray) -> np.ndarray:
         return np.ones_like(drawn)
 
