@@ -111,6 +111,7 @@ bench: $(DEV)  ## run the benchmarks that are not of this code yet, for hours; F
 	$(ONCE) benchmarks.noise
 	$(ONCE) benchmarks.trust
 	$(ONCE) benchmarks.members
+	$(ONCE) benchmarks.folds
 	$(ONCE) benchmarks.sbc --countries 100
 	$(ONCE) benchmarks.sbc_months
 	$(ONCE) benchmarks.months_exact

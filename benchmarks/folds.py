@@ -6,11 +6,11 @@ Countries are those of :mod:`benchmarks.trust`. Each is fitted once, and again w
 folds: at random, and strips from west to east. Both ways predict what was left out:
 :mod:`models.aggregate.area_refit`, and a fit as evaluation makes it where there is no regression
 (:func:`pipeline.training.warm.lighten`). ``gain``: log density of a held-out count by regression
-less that by a fit, nats, with its standard error over folds. ``held``: share of the counts, and of
-the areas' true expected counts, inside 90 % intervals of each way. ``width``: mean ratio of the
-deviations of log expected counts. ``seconds``: processor time of a fold. It ends with an error
-where regression has less density by more than ``TOLERANCE`` and by more than three standard errors,
-or where a regression saw the counts that it left out. Writes ``benchmarks/results/folds.json``.
+less that by a fit, nats, with its standard error over folds. ``counts``, ``expected``: share of the
+counts, and of the areas' true expected counts, inside 90 % intervals of each way. ``width``: mean
+ratio of the deviations of log expected counts. ``seconds``: processor time of a fold. It ends with
+an error where regression has less density by more than ``TOLERANCE`` and by more than three
+standard errors. Writes ``benchmarks/results/folds.json`` and the table of ``docs/design/folds.md``.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ RECORDS = Path(__file__).parents[1] / "build/folds"
 CHOSEN = ("base", "areas-10", "areas-100", "pixels-90", "cases-3", "cases-1000", "noise-0", "bent")
 N_FOLD, N_DRAWS, TOLERANCE = 5, 1000, 0.05
 WAYS = ("regression", "fit")
+PAGE = Path(__file__).parents[1] / "docs/design/folds.md"
+BEGIN, END = "<!-- folds: table -->", "<!-- folds: end table -->"
 
 
 def folds_of(grid: Grid, how: str, rng: np.random.Generator) -> np.ndarray:
@@ -138,8 +140,27 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
+def write_page(found: dict[str, Any], page: Path = PAGE) -> None:
+    """Write the table of the page between its marks."""
+    rows = [
+        "| world | folds | gain | width | counts in 90 %: regression, fit | seconds: regression, fit |"
+    ]
+    rows.append("|---|---|---|---|---|---|")
+    for world, each in found.items():
+        for how in ("random", "strips"):
+            own = each[how]
+            counts, seconds = (
+                ", ".join(f"{own[key][way]:.2f}" for way in WAYS) for key in ("counts", "seconds")
+            )
+            gain = f"{own['gain']:+.3f} ± {own['se']:.3f}"
+            rows.append(f"| {world} | {how} | {gain} | {own['width']:.2f} | {counts} | {seconds} |")
+    text = page.read_text(encoding="utf-8")
+    first, last = text.index(BEGIN) + len(BEGIN), text.index(END)
+    page.write_text(f"{text[:first]}\n" + "\n".join(rows) + f"\n{text[last:]}", encoding="utf-8")
+
+
 def main() -> None:
-    """Measure what has no record yet; write the file."""
+    """Measure what has no record yet; write file and table."""
     args = parsed(
         __doc__,
         countries=6,
@@ -155,6 +176,7 @@ def main() -> None:
         print(world, found[world], flush=True)
     whole = {"n_folds": N_FOLD, "draws": N_DRAWS, "worlds": found}
     write_results(RESULTS / "folds.json", whole)
+    write_page(found)
 
 
 if __name__ == "__main__":
