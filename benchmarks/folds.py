@@ -142,10 +142,8 @@ def summarise(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 def write_page(found: dict[str, Any], page: Path = PAGE) -> None:
     """Write the table of the page between its marks."""
-    rows = [
-        "| world | folds | gain | width | counts in 90 %: regression, fit | seconds: regression, fit |"
-    ]
-    rows.append("|---|---|---|---|---|---|")
+    heads = ("world", "folds", "gain", "width", "counts in 90 %: both", "seconds: both")
+    rows = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for world, each in found.items():
         for how in ("random", "strips"):
             own = each[how]

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.aggregate.area_evidence import AreaEvidence
-from models.aggregate.hyperparameter_chain import Chain, explore, find_jumps, find_places
+from models.aggregate.hyperparameter_chain import (
+    KEPT_EACH,
+    WARM_SHARE,
+    Chain,
+    explore,
+    find_jumps,
+    find_places,
+)
 from models.aggregate.refinement import MOST_CHAINED
 from models.aggregate.surface_model import SurfaceModel
 from models.core.block import BagBlock
@@ -27,6 +34,7 @@ from models.likelihoods.prediction import BagPrediction
 
 CHAIN = 6  # draws that the chain's length is for, as of a refit that only scores
 KEPT = 60  # draws of the hyperparameters that predictions are a mixture over
+N_EVALUATION = round((1 + WARM_SHARE) * KEPT_EACH * CHAIN) + KEPT  # of the evidence, for each fit
 MOST_PIXELS, LEAST_PIXELS = 40_000, 64  # of all areas, and of each, that averages are over
 NODES = 2048  # of all areas: predictions ask more of covariances than the evidence does
 

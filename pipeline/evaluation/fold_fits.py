@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from models.aggregate.refinement import MOST_CHAINED
 from models.gp.kept_kernels import BUDGET
 from models.temporal.periods import Period
 from models.training.device import find_device
@@ -199,6 +200,21 @@ def fold_fits(config: Config, store: Any, client: Any, model: Any, areas: Any) -
     return FoldFits("regression", regress, key, at_once)
 
 
+def may_regress(config: Config, n_bag: int) -> bool:
+    """Return whether folds are regressed, if the fit's draws are of the areas' evidence.
+
+    Parameters
+    ----------
+    config : Config
+        Sized.
+    n_bag : int
+        Areas.
+    """
+    evaluate, alone = config.evaluate, config.series is None and not config.point_sources
+    weighed = (evaluate.start, evaluate.leave_out) == ("warm", "importance")
+    return alone and weighed and n_bag <= MOST_CHAINED
+
+
 def area_refits(config: Config, store: Any, model: Any) -> Any:
     """Return what fits a model without some areas by regression between them; None where it cannot.
 
@@ -209,7 +225,6 @@ def area_refits(config: Config, store: Any, model: Any) -> Any:
     store : BagStore
     model : fitted model
     """
-    evaluate = config.evaluate
-    if config.series is not None or (evaluate.start, evaluate.leave_out) != ("warm", "importance"):
+    if not may_regress(config, store.n_bag):
         return None
     return model.area_refits(StoreBlockSource(store, np.ones(store.n_bag, bool)).read_all())

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from dask.utils import parse_bytes
 
+from models.aggregate.area_refit import N_EVALUATION
 from models.core.block import BLOCK_PIXELS
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
-from pipeline.evaluation.fold_fits import fits_begin_warm
+from pipeline.evaluation.fold_fits import fits_begin_warm, may_regress
 from pipeline.evaluation.forecasts import ORIGINS, PARTS
 from pipeline.plan.memory import CACHE_BYTES, GIB, fit_bytes, peaks
 from pipeline.plan.page import page_seconds
@@ -51,6 +52,8 @@ FETCH_BYTES_S = 2e7  # of a store or server; a guess that no machine's network t
 START_S = 2.5  # of a stage: imports, files opened and closed
 CLUSTER_S, CLUSTER_STEP_S = 3.0, 12e-3  # to start one; of a step, for messages
 THREAD_STEP_S = 2e-4
+EVIDENCE_S, EVIDENCE_AREA_S = 2e-4, 3.4e-8  # of the areas' evidence: once, a pair of areas
+TABLES_S = 3.0  # of covariances of averages, by length-scale
 SHARE = 0.9  # of a further thread that is not lost to the interpreter and to memory
 
 
@@ -367,6 +370,10 @@ def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
         lighten(model)
     again = fit_passes(config, sizes, model, cap, most, warm=warm)
     fit = _fit(config, again, measured, n) * (1 - 1 / k) + 1.0
+    if may_regress(config, sizes.n_areas):
+        one = EVIDENCE_S + EVIDENCE_AREA_S * sizes.n_areas**2
+        fit = N_EVALUATION * one / _speed(n)
+        seconds += fit + TABLES_S  # a first one fills tables
     for scheme in config.evaluate.schemes:
         few = weights and scheme == "area" and isinstance(folds, int)
         seconds += fit * k + draw / _speed(n)
