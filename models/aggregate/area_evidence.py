@@ -26,7 +26,7 @@ from models.backend.arrays import cholesky
 from models.core.block import BagBlock
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State
-from models.gp.average_covariance import MOST_NODES, AverageCovariance
+from models.gp.average_covariance import AverageCovariance
 from models.gp.kernel_model import exactly
 from models.gp.kernel_terms import whole_kernel
 from models.gp.priors import log_prior, log_prior_level, log_prior_noise, side_of
@@ -63,8 +63,6 @@ class AreaEvidence:
         The fit.
     bags : BagBlock
         All training bags, of few pixels each.
-    most_nodes : int, optional
-        See :class:`models.gp.average_covariance.AverageCovariance`.
 
     Attributes
     ----------
@@ -72,18 +70,14 @@ class AreaEvidence:
         Areas whose responses count; all but for :meth:`without`.
     """
 
-    def __init__(
-        self, model: SurfaceModel, state: State, bags: BagBlock, *, most_nodes: int = MOST_NODES
-    ) -> None:
+    def __init__(self, model: SurfaceModel, state: State, bags: BagBlock) -> None:
         self._model, self._fixed = model, state.fixed
         self.seen = np.arange(bags.n_bag)
         params = exactly(model.block_params(state))
         self._kernel = whole_kernel(model._kernel(state.fixed))
         link, self._likelihood = model.resolved_link, model.resolved_likelihood
         self._around = around = Linearised(model, state.fixed, params, bags)
-        self._cov = AverageCovariance(
-            self._kernel, around.z, around.b, bags.offsets, most_nodes=most_nodes
-        )
+        self._cov = AverageCovariance(self._kernel, around.z, around.b, bags.offsets)
         self._inside = self._cov(state.params["theta"])[1]
         self._at = around.start
         self.usable = around.usable

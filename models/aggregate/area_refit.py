@@ -23,7 +23,7 @@ from models.aggregate.hyperparameter_chain import (
     find_jumps,
     find_places,
 )
-from models.aggregate.refinement import MOST_CHAINED
+from models.aggregate.refinement import EVIDENCE_PIXELS, MOST_CHAINED
 from models.aggregate.surface_model import SurfaceModel
 from models.core.block import BagBlock
 from models.core.protocol import State
@@ -35,8 +35,7 @@ from models.likelihoods.prediction import BagPrediction
 CHAIN = 6  # draws that the chain's length is for, as of a refit that only scores
 KEPT = 60  # draws of the hyperparameters that predictions are a mixture over
 N_EVALUATION = round((1 + WARM_SHARE) * KEPT_EACH * CHAIN) + KEPT  # of the evidence, for each fit
-MOST_PIXELS, LEAST_PIXELS = 40_000, 64  # of all areas, and of each, that averages are over
-NODES = 2048  # of all areas: predictions ask more of covariances than the evidence does
+LEAST_PIXELS = 64  # of an area, that averages are over
 
 
 @dataclass(frozen=True)
@@ -139,10 +138,10 @@ class AreaRefits:
         alone = bags.source is None and bags.area is None  # each bag is an area of its own
         if not alone or not 1 < bags.n_bag <= MOST_CHAINED or "explained" not in state.memory:
             return None
-        cap = max(LEAST_PIXELS, MOST_PIXELS // bags.n_bag)
+        cap = max(LEAST_PIXELS, EVIDENCE_PIXELS // bags.n_bag)
         scale = state.fixed["x_mean"], state.fixed["x_sd"]
         few = thinned_block(bags, cap, *scale, model.seed)
-        evidence = AreaEvidence(model, state, few, most_nodes=NODES)
+        evidence = AreaEvidence(model, state, few)
         return cls(model, state, evidence) if evidence.usable else None
 
     def _explored(self, evidence: AreaEvidence, seed: int) -> Chain | None:

@@ -55,6 +55,7 @@ MIDDLE_Q, SHARE_Q = 0.02, 0.01  # before: at most, and as a share of what is lef
 EXACT_Q = 1e-4  # where differences are taken, and where no step gained
 MEMBER_Q = 0.03
 MOST_CHAINED = 600  # areas whose evidence is explored: its cost grows by the third power
+EVIDENCE_PIXELS = 40_000  # of all areas, that their averages are over
 DIFFERENCE = 0.3  # step of a difference, in logarithms
 FAR = 1.0  # nats that a step gained, from which on the curvature is taken anew
 DRAWN_IN = 5  # times that a member is drawn nearer to the optimum, before it is the optimum
@@ -262,7 +263,8 @@ class Members:
         model, chain = search.model, None
         phi, covariance = search.few.pack(state.params), memory.inverse
         if model.priors == "weak" and 1 < search.n_bag <= MOST_CHAINED:
-            bags = search.sums.bags(state, search.gathered)
+            # The evidence is to be that of all pixels, on which the bound is climbed.
+            bags = search.sums.bags(state, max(search.gathered, EVIDENCE_PIXELS // search.n_bag))
             kernel = whole_kernel(model._kernel(state.fixed))
             places = find_places(kernel, model.resolved_likelihood, state.fixed)
             with np.errstate(all="ignore"):

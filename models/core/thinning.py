@@ -66,7 +66,7 @@ def thin(
     # Where an area has no weight at all its pixels are alike: any of them stands for the others.
     share = np.where((total > 0)[bag], weight, 1.0)
     order = np.flatnonzero(small[bag] | (share > 0))
-    start, quota = _strata(features, share, order, bag, np.where(small, sizes, cap))
+    start, quota = strata(features, share, order, bag, np.where(small, sizes, cap))
     # Strata of as many pixels as they may keep: each pixel is a stratum.
     size = np.diff(np.append(start, order.size))
     whole = size <= quota
@@ -87,7 +87,7 @@ def thin(
     return Thinned(pixel, borne[place], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
 
-def _strata(
+def strata(
     features: np.ndarray, share: np.ndarray, order: np.ndarray, bag: np.ndarray, quota: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cut bags into strata, all bags at once, level by level; sort ``order`` by stratum in place.

@@ -3,6 +3,10 @@ r"""Prior covariances of weighted averages of ``f`` over areas, ``sum_i b_i f_i`
 They need no inducing variables: ``O(n_node^2)`` once for each length-scale of a term that has one
 length-scale, whose matrices are kept on a grid of its logarithm. Terms of one covariate are
 tabulated along a line, linear ones are exact, others are computed anew.
+
+An area of many pixels is represented by strata of them, alike in what a term looks at, each at its
+weighted mean: between areas that errs by the strata's extent squared. The variance of an area's own
+average is that of pairs of its pixels.
 """
 
 from __future__ import annotations
@@ -14,16 +18,19 @@ from functools import lru_cache, partial
 import numpy as np
 from scipy.sparse import csr_array
 
+from models.core.thinning import strata
 from models.gp.bag_variance import choose_nodes
 from models.gp.kernel_terms import Term, split_terms
 from models.gp.kernels import Constant, Kernel, Linear, Radial
 from models.gp.regression_kernels import Ridge
+from models.gp.shapes import SHAPES
 
 STEP = 0.2  # of the logarithm of a length-scale: interpolation errs by .002 of a correlation
 SHORTEST, LONGEST = -6.0, 6.0  # logarithms, of scaled inputs
 N_LINE = 48
 MOST_NODES = 1024  # of all areas together
 LEAST_NODES, LARGEST_NODES = 4, 32  # of one area
+PAIRED = 48  # pixels of an area whose pairs tell the variance of its average
 TABLE_BYTES = 64e6  # of the matrices of a term that are kept: a chain stays near where it is
 #: Parameters of a term whose part is kept: half the steps of a chain move few terms.
 RECENT = 3
@@ -44,8 +51,6 @@ class AverageCovariance:
         Weights, at least 0.
     offsets : (n_area + 1,) int64
         Pixels of area ``a`` are ``offsets[a]:offsets[a + 1]``.
-    most_nodes : int, optional
-        Pixels that stand for all, in terms of several dimensions.
 
     Attributes
     ----------
@@ -54,21 +59,14 @@ class AverageCovariance:
     terms : list of Term
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        z: np.ndarray,
-        b: np.ndarray,
-        offsets: np.ndarray,
-        *,
-        most_nodes: int = MOST_NODES,
-    ) -> None:
+    def __init__(self, kernel: Kernel, z: np.ndarray, b: np.ndarray, offsets: np.ndarray) -> None:
         self._z, self._b, self._offsets = z, b, offsets
         self._n_area = offsets.size - 1
         area = np.repeat(np.arange(self._n_area), np.diff(offsets))
         self._sums = csr_array((b, (area, np.arange(b.size))), (self._n_area, b.size))
         self.ones = self._sums @ np.ones(b.size)
-        self._nodes, self._mass, self._apart, self._own = self._choose(most_nodes)
+        self._most = int(np.clip(MOST_NODES // self._n_area, LEAST_NODES, LARGEST_NODES))
+        self._nodes, self._mass, self._apart, self._own = self._choose()
         self.terms = list(split_terms(kernel))
         self._wide = [_is_wide(term) for term in self.terms]
         self._matrix: list[Matrix] = [self._of(term) for term in self.terms]
@@ -127,7 +125,7 @@ class AverageCovariance:
         if isinstance(kernel, Radial) and kernel.n_theta == 2:
             if kernel.columns[1] - kernel.columns[0] == 1:
                 return self._tabulated(self._along_line(kernel))
-            return self._tabulated(partial(self._between_nodes, kernel))
+            return self._tabulated(self._between_strata(kernel))
         return partial(self._between_nodes, kernel)
 
     def _tabulated(self, unit: Matrix) -> Matrix:
@@ -165,17 +163,55 @@ class AverageCovariance:
         spread = (self._sums @ between).toarray()
         return lambda theta: spread @ np.asarray(kernel.matrix(theta, line, line)) @ spread.T
 
-    def _between_nodes(self, kernel: Kernel, theta: np.ndarray) -> np.ndarray:
-        """Average over nodes of each area.
+    def _between_strata(self, kernel: Radial) -> Matrix:
+        """Average over strata of each area, of a term of one length-scale."""
+        columns, shape = slice(*kernel.columns), SHAPES[kernel.shape]
+        places, share = self._strata(columns)
+        square, both = self._pairs(columns)
+        alone = np.asarray(self._sums.power(2).sum(axis=1)).ravel()
 
-        The average over few nodes has more variance than that over all pixels. Its rows and columns
-        are scaled to the variance that pairs of different nodes tell: a covariance stays positive
-        definite so, which it need not if its diagonal alone were put right.
-        """
+        def matrix(theta: np.ndarray) -> np.ndarray:
+            out = share @ (share @ np.asarray(kernel.matrix(theta, places, places))).T
+            apart = shape.scale * np.exp(-2.0 * theta[1]) * square
+            alike = shape.on_host(np, apart, 0.0, np.empty)[0]
+            return _with_variance(out, np.exp(theta[0]) * ((both * alike).sum(axis=1) + alone))
+
+        return matrix
+
+    def _strata(self, columns: slice) -> tuple[np.ndarray, csr_array]:
+        """Return the weighted means of strata of each area, and their shares of averages."""
+        bag = np.repeat(np.arange(self._n_area), np.diff(self._offsets))
+        known = np.bincount(bag, self._b, self._n_area) > 0
+        weight = np.where(known[bag], self._b, 1.0)  # nothing tells its pixels apart
+        order = np.flatnonzero(weight > 0)
+        quota = np.full(self._n_area, self._most)
+        start, _ = strata(self._z[:, columns], weight, order, bag, quota)
+        total = np.add.reduceat(weight[order], start)
+        places = np.add.reduceat(weight[order, None] * self._z[order], start) / total[:, None]
+        mass = np.add.reduceat(self._b[order], start)
+        row = bag[order[start]], np.arange(start.size)
+        return places, csr_array((mass, row), (self._n_area, start.size))
+
+    def _pairs(self, columns: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return squared distances of pairs of pixels of each area, and their weights: twice."""
+        n = int(min(PAIRED, np.diff(self._offsets).max()))
+        first, second = np.triu_indices(n, 1)
+        pixel = np.repeat(self._offsets[:-1, None], n, axis=1)
+        mass = np.zeros(pixel.shape)
+        for number in range(self._n_area):
+            rows = slice(self._offsets[number], self._offsets[number + 1])
+            chosen, own, _ = choose_nodes(self._b[rows], n, number)
+            pixel[number, : chosen.size] += chosen
+            mass[number, : chosen.size] = own
+        z = self._z[:, columns]
+        apart = ((z[pixel[:, first]] - z[pixel[:, second]]) ** 2).sum(axis=2)
+        return apart, 2.0 * mass[:, first] * mass[:, second]
+
+    def _between_nodes(self, kernel: Kernel, theta: np.ndarray) -> np.ndarray:
+        """Average over nodes of each area."""
         z = self._z[self._nodes]
         k = np.asarray(kernel.matrix(theta, z, z))
         out = self._mass @ (self._mass @ k).T
-        out = 0.5 * (out + out.T)
         diagonal = np.asarray(kernel.diag(theta, z))
         inside = np.empty(self._n_area)
         for number, (first, last) in enumerate(self._apart):
@@ -183,21 +219,15 @@ class AverageCovariance:
             pairs = mass @ k[first:last, first:last] @ mass
             inside[number] = pairs - mass**2 @ diagonal[first:last]
         alone = self._sums.power(2) @ np.asarray(kernel.diag(theta, self._z))
-        variance = np.diag(out)
-        wanted = np.clip(inside + alone, alone, variance)
-        scale = np.sqrt(np.where(variance > 0, wanted / np.where(variance > 0, variance, 1.0), 1.0))
-        return out * scale * scale[:, None]
+        return _with_variance(out, np.maximum(inside, 0.0) + alone)
 
-    def _choose(
-        self, most_nodes: int
-    ) -> tuple[np.ndarray, csr_array, list[tuple[int, int]], np.ndarray]:
+    def _choose(self) -> tuple[np.ndarray, csr_array, list[tuple[int, int]], np.ndarray]:
         """Choose nodes; return them, their shares of averages, places by area, and masses."""
-        most = int(np.clip(most_nodes // self._n_area, LEAST_NODES, LARGEST_NODES))
         nodes, shares, masses, places, first = [], [], [], [], 0
         for number in range(self._n_area):
             rows = slice(self._offsets[number], self._offsets[number + 1])
             b = self._b[rows]
-            chosen, mass, _ = choose_nodes(b, most, number)
+            chosen, mass, _ = choose_nodes(b, self._most, number)
             if chosen.size == 0:
                 chosen, mass = np.zeros(1, dtype=np.int64), np.zeros(1)
             nodes.append(chosen + self._offsets[number])
@@ -209,6 +239,19 @@ class AverageCovariance:
         row = np.repeat(np.arange(self._n_area), [last - start for start, last in places])
         share = csr_array((np.concatenate(shares), (row, np.arange(first))), (self._n_area, first))
         return np.concatenate(nodes), share, places, np.concatenate(masses)
+
+
+def _with_variance(cov: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Scale rows and columns to the variances that averages over all pixels have.
+
+    Averages over few places have more. A covariance stays positive definite so, which it need not
+    if its diagonal alone were put right.
+    """
+    out = 0.5 * (cov + cov.T)
+    variance = np.diag(out)
+    some = variance > 0
+    scale = np.sqrt(np.where(some, np.minimum(wanted, variance) / np.where(some, variance, 1), 1.0))
+    return np.asarray(out * scale * scale[:, None])
 
 
 def _is_wide(term: Term) -> bool:
