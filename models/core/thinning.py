@@ -66,14 +66,7 @@ def thin(
     # Where an area has no weight at all its pixels are alike: any of them stands for the others.
     share = np.where((total > 0)[bag], weight, 1.0)
     order = np.flatnonzero(small[bag] | (share > 0))
-    start, quota = strata(features, share, order, bag, np.where(small, sizes, cap))
-    # Strata of as many pixels as they may keep: each pixel is a stratum.
-    size = np.diff(np.append(start, order.size))
-    whole = size <= quota
-    own = np.repeat(whole, size)
-    first = np.zeros(order.size, bool)
-    first[start] = True
-    start = np.flatnonzero(first | own)
+    start = strata(features, share, order, bag, np.where(small, sizes, cap))
     stop = np.append(start[1:], order.size)
     # A pixel in proportion to its share, where strata have several.
     ends = np.cumsum(share[order])
@@ -89,7 +82,7 @@ def thin(
 
 def strata(
     features: np.ndarray, share: np.ndarray, order: np.ndarray, bag: np.ndarray, quota: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> np.ndarray:
     """Cut bags into strata, all bags at once, level by level; sort ``order`` by stratum in place.
 
     Parameters
@@ -103,15 +96,18 @@ def strata(
 
     Returns
     -------
-    start, quota : (n_stratum,) int64 arrays
-        First place of each in ``order``, and the pixels that it may keep.
+    (n_stratum,) int64 array
+        First place of each in ``order``.
     """
     start = np.flatnonzero(np.diff(bag[order], prepend=-1))
     while True:
         size = np.diff(np.append(start, order.size))
         open_ = np.flatnonzero((quota > 1) & (size > quota))
         if not open_.size:
-            return start, quota
+            # Of as many pixels as they may keep each pixel is a stratum.
+            first = np.repeat(size <= quota, size)
+            first[start] = True
+            return np.flatnonzero(first)
         # Places of the pixels of strata to be cut, and the stratum of each.
         node = np.repeat(np.arange(open_.size), size[open_])
         begin = np.concatenate([[0], np.cumsum(size[open_])[:-1]])

@@ -185,7 +185,7 @@ class AverageCovariance:
         weight = np.where(known[bag], self._b, 1.0)  # nothing tells its pixels apart
         order = np.flatnonzero(weight > 0)
         quota = np.full(self._n_area, self._most)
-        start, _ = strata(self._z[:, columns], weight, order, bag, quota)
+        start = strata(self._z[:, columns], weight, order, bag, quota)
         total = np.add.reduceat(weight[order], start)
         places = np.add.reduceat(weight[order, None] * self._z[order], start) / total[:, None]
         mass = np.add.reduceat(self._b[order], start)
