@@ -14,7 +14,7 @@ from models.aggregate.fit_memory import Memory, Search
 from models.aggregate.hyperparameter_chain import AGREE, Chain, explore
 from models.aggregate.profile_bound import Point, Profile
 from models.aggregate.quasi_newton import fall_at, member_offsets
-from models.aggregate.refinement import EVIDENCE_PIXELS, UNPROMISED, Members, Refinement, stages_of
+from models.aggregate.refinement import UNPROMISED, Members, Refinement, stages_of
 from models.aggregate.site_evidence import STEP
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, BagSums, State, Stats, override
@@ -191,10 +191,7 @@ class TemporalRefinement(Refinement):
             tolerance=model.nats_left,
             space_time=model,
         )
-        # The evidence is to be that of all pixels, on which the bound is climbed.
-        most = max(cap, EVIDENCE_PIXELS // n_bag)
-        told = FewByPeriod(model, sums, state, most) if cap else pieces
-        self._stages = stages_of(self._search, TemporalMembers(self._search, model, whole, told))
+        self._stages = stages_of(self._search, TemporalMembers(self._search, model, whole, pieces))
 
 
 class FewByPeriod:
