@@ -51,7 +51,9 @@ WHY = {
     "prediction with draws": "Each draw of the hyperparameters has kernel matrices, features and "
     "products of its own on each tile; rasters are compressed as tiles are written.",
     "levels": "Tables of many small columns: sorting draws by area, workbook and GeoPackage.",
-    "evaluate": "Fits of folds and of simulated counts, each a climb as above.",
+    "evaluate": "Folds are regressed: a chain each on the areas' evidence, which the floor leaves "
+    "out. "
+    "Two fits to simulated counts climb as above.",
     "report": "Its floor is the disk's. Its time is matplotlib's and GDAL's: pictures, pages, "
     "overviews, and levels once more.",
 }
