@@ -24,7 +24,6 @@ from models.aggregate.linearised import LEAST_PRECISION, Linearised, Sites
 from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import cholesky
 from models.core.block import BagBlock
-from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State
 from models.gp.average_covariance import AverageCovariance
 from models.gp.kernel_model import exactly
@@ -62,12 +61,14 @@ class AreaEvidence:
     state : State
         The fit.
     bags : BagBlock
-        All training bags, of few pixels each.
+        All training bags; where they have many pixels, some of them.
 
     Attributes
     ----------
     seen : (n,) int64
         Areas whose responses count; all but for :meth:`without`.
+    usable, moves : bool
+        See :class:`models.aggregate.linearised.Linearised`.
     """
 
     def __init__(self, model: SurfaceModel, state: State, bags: BagBlock) -> None:
@@ -80,7 +81,7 @@ class AreaEvidence:
         self._cov = AverageCovariance(self._kernel, around.z, around.b, bags.offsets)
         self._inside = self._cov(state.params["theta"])[1]
         self._at = around.start
-        self.usable = around.usable
+        self.usable, self.moves = around.usable, around.moves
         self._level = level_site(link, float(params["mean"][0]), state.fixed)
         self.large_sd = link.large_sd
         self.side = side_of(state.fixed) or 1.0
@@ -175,7 +176,7 @@ class AreaEvidence:
         self._at = v
         return found
 
-    def given(self, x: np.ndarray, rows: np.ndarray) -> Given:
+    def given(self, x: np.ndarray, rows: np.ndarray) -> Given | None:
         """Return the posterior of ``v`` in some areas by the responses of those that are seen.
 
         Parameters
@@ -184,16 +185,15 @@ class AreaEvidence:
         rows : (n,) int64
             None of :attr:`seen`.
 
-        Raises
-        ------
-        NumericalError
-            If the covariances are not positive definite, where :meth:`at` has no value.
+        Returns
+        -------
+        Given
+            Or None where the covariances are not positive definite.
         """
         prior, seen = self.prior(x[: self._kernel.n_theta]), self.seen
         found = self._regressed(x, prior)
         if found is None:
-            message = "the covariances of areas are not positive definite"
-            raise NumericalError(message)
+            return None
         across = solve_triangular(
             found.lower, prior.cov[np.ix_(seen, rows)], lower=True, check_finite=False
         )

@@ -4,12 +4,13 @@ Around a fit to all areas the model is Gaussian regression between them
 (:mod:`models.aggregate.area_evidence`). Without some responses the hyperparameters have another
 posterior, which a chain explores. Under each of its draws the aggregates of the areas that were
 left out have a joint normal distribution in closed form. No surface climbs, and no pixel is
-visited. What is taken over from the fit to all areas is where the aggregates are expanded: how the
-rate varies inside each area, not how high it is.
+visited. What is taken over from the fit to all areas is where the aggregates are expanded, to
+first order: how the rate varies inside each area, and how surely it is known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ from models.aggregate.hyperparameter_chain import (
 from models.aggregate.refinement import EVIDENCE_PIXELS, MOST_CHAINED
 from models.aggregate.surface_model import SurfaceModel
 from models.core.block import BagBlock
+from models.core.errors import NumericalError
 from models.core.protocol import State
 from models.core.thinning import thinned_block
 from models.gp.kernel_terms import whole_kernel
@@ -35,7 +37,6 @@ from models.likelihoods.prediction import BagPrediction
 CHAIN = 6  # draws that the chain's length is for, as of a refit that only scores
 KEPT = 60  # draws of the hyperparameters that predictions are a mixture over
 N_EVALUATION = round((1 + WARM_SHARE) * KEPT_EACH * CHAIN) + KEPT  # of the evidence, for each fit
-LEAST_PIXELS = 64  # of an area, that averages are over
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,24 @@ class AreaRefit:
         self._model, self._evidence, self._unseen, self._phi = model, evidence, unseen, phi
 
     def sample_functions(self, n_draws: int, rng: np.random.Generator) -> AreaFunctions:
-        """Draw the aggregates of the areas that are not seen, jointly."""
-        evidence, unseen, n = self._evidence, self._unseen, self._phi.shape[0]
+        """Draw the aggregates of the areas that are not seen, jointly.
+
+        Raises
+        ------
+        NumericalError
+            If the covariances are positive definite at no draw of the hyperparameters.
+        """
+        evidence, unseen = self._evidence, self._unseen
+        every = [(x, evidence.given(x, unseen)) for x in self._phi[:, 1:]]
+        known = [(x, given) for x, given in every if given is not None]
+        if not known:
+            message = "the covariances of areas are not positive definite"
+            raise NumericalError(message)
         draws = np.empty((n_draws, unseen.size))
-        params = {name: np.empty((n_draws, 1)) for name in evidence.own(self._phi[0, 1:])}
-        for number, x in enumerate(self._phi[:, 1:]):
-            rows = slice(number, None, n)
-            size = draws[rows].shape[0]
-            if size == 0:
-                break
-            v = evidence.given(x, unseen).sample(size, rng)
-            draws[rows] = evidence.aggregate(v, unseen)
+        params = {name: np.empty((n_draws, 1)) for name in evidence.own(known[0][0])}
+        for number, (x, given) in enumerate(known[:n_draws]):
+            rows = slice(number, None, len(known))
+            draws[rows] = evidence.aggregate(given.sample(draws[rows].shape[0], rng), unseen)
             for name, value in evidence.own(x).items():
                 params[name][rows] = value
         return AreaFunctions(unseen, draws, params)
@@ -126,23 +134,31 @@ class AreaRefits:
 
     @classmethod
     @np.errstate(all="ignore")
-    def of(cls, model: SurfaceModel, state: State, bags: BagBlock) -> AreaRefits | None:
+    def of(
+        cls, model: SurfaceModel, state: State, blocks: Iterable[BagBlock], n_bag: int
+    ) -> AreaRefits | None:
         """Return them; None where the fit's own draws are not of the areas' evidence.
+
+        And where the mean rate of an area is not known to first order: without an area effect the
+        square link's depends on how surely the area's own count tells it.
 
         Parameters
         ----------
         model, state
-        bags : BagBlock
-            All that the model was fitted to, in the order of their numbers.
+        blocks : iterable of BagBlock
+            All bags that the model was fitted to, in the order of their numbers.
+        n_bag : int
+            How many they are.
         """
-        alone = bags.source is None and bags.area is None  # each bag is an area of its own
-        if not alone or not 1 < bags.n_bag <= MOST_CHAINED or "explained" not in state.memory:
+        if not 1 < n_bag <= MOST_CHAINED or "explained" not in state.memory:
             return None
-        cap = max(LEAST_PIXELS, EVIDENCE_PIXELS // bags.n_bag)
-        scale = state.fixed["x_mean"], state.fixed["x_sd"]
-        few = thinned_block(bags, cap, *scale, model.seed)
-        evidence = AreaEvidence(model, state, few)
-        return cls(model, state, evidence) if evidence.usable else None
+        cap, scale = EVIDENCE_PIXELS // n_bag, (state.fixed["x_mean"], state.fixed["x_sd"])
+        bags = BagBlock.join([thinned_block(each, cap, *scale, model.seed) for each in blocks])
+        if bags.source is not None or bags.area is not None:
+            return None  # not each bag is an area of its own
+        evidence = AreaEvidence(model, state, bags)
+        bent = model.link_name == "square" and evidence.moves
+        return None if bent or not evidence.usable else cls(model, state, evidence)
 
     def _explored(self, evidence: AreaEvidence, seed: int) -> Chain | None:
         # The fit's own chain agreed with its bound; without some areas the optimum is another.
@@ -164,9 +180,11 @@ class AreaRefits:
         Returns
         -------
         AreaRefit
-            Or None where the evidence has no value at the fit.
+            Or None where fewer than two areas are left, or the evidence has no value at the fit.
         """
         evidence = self._evidence.without(unseen)
+        if evidence.seen.size < 2:
+            return None
         chain = self._explored(evidence, seed)
         if chain is None:
             return None

@@ -8,7 +8,7 @@ serves a rate of 0.4 and one of 1e-6.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
@@ -335,12 +335,12 @@ class VBAgg(KernelModel, AggregateModel):
             few_pixels=self.few_pixels,
         )
 
-    def area_refits(self, bags: BagBlock) -> AreaRefits | None:
-        """Return what fits without some of the areas that it was fitted to, at little cost.
+    def area_refits(self, blocks: Iterable[BagBlock], n_bag: int) -> AreaRefits | None:
+        """Return what fits without some of the ``n_bag`` areas that it was fitted to, cheaply.
 
         None where it cannot, and a new fit is needed.
         """
-        return AreaRefits.of(self, self.fitted_state(), bags)
+        return AreaRefits.of(self, self.fitted_state(), blocks, n_bag)
 
     @property
     def n_member(self) -> int:

@@ -92,7 +92,7 @@ def cross_validate(
     predictor : Predictor
     fit_fold : callable
         Given the training areas, (n_bag,) bool, a directory for checkpoints and what to report to,
-        returns a fitted model; the scaling of covariates must be from the training areas alone.
+        returns a model that has not seen the responses of the others.
     directory : Path
         Directory of finished folds.
     fingerprint : str

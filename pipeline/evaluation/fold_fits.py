@@ -143,9 +143,12 @@ def fit_fingerprint(config: Config, store: Any, start: Any) -> str:
         "fit": config.fit.model_dump(mode="json"),
         "epochs": config.evaluate.epochs,
         "start": "" if start is None else start_key(start),
-        "code": code_inputs(__name__, [model_class(config.model.kind)]),
+        "code": code_inputs(HELD_OUT, [model_class(config.model.kind)]),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+HELD_OUT = "pipeline.evaluation.held_out"  # what predicts folds is a part of their fingerprint
 
 
 @dataclass(frozen=True)
@@ -193,15 +196,17 @@ def fold_fits(config: Config, store: Any, client: Any, model: Any, areas: Any) -
 
     def regress(train: np.ndarray, checkpoint: Path, progress: Progress) -> Any:
         found = areas.without(~train, seed)
-        return fit(train, checkpoint, progress) if found is None else found
+        if found is None:
+            progress.log("evaluate: a fold is fitted anew, for the other areas tell too little")
+            return fit(train, checkpoint, progress)
+        return found
 
     key = hashlib.sha256(f"{key} regression {seed}".encode()).hexdigest()
-    at_once = 1 if client is not None else shares(store.n_bag, n_thread(config))
-    return FoldFits("regression", regress, key, at_once)
+    return FoldFits("regression", regress, key, fits_at_once(config, store, client))
 
 
 def may_regress(config: Config, n_bag: int) -> bool:
-    """Return whether folds are regressed, if the fit's draws are of the areas' evidence.
+    """Return whether folds are regressed, if the fit's chain agreed with its bound.
 
     Parameters
     ----------
@@ -212,7 +217,10 @@ def may_regress(config: Config, n_bag: int) -> bool:
     """
     evaluate, alone = config.evaluate, config.series is None and not config.point_sources
     weighed = (evaluate.start, evaluate.leave_out) == ("warm", "importance")
-    return alone and weighed and n_bag <= MOST_CHAINED
+    if not (alone and weighed and n_bag <= MOST_CHAINED):
+        return False
+    model: Any = new_model(config)
+    return model.by_terms and model.n_member > 0 and model.priors == "weak"
 
 
 def area_refits(config: Config, store: Any, model: Any) -> Any:
@@ -227,4 +235,4 @@ def area_refits(config: Config, store: Any, model: Any) -> Any:
     """
     if not may_regress(config, store.n_bag):
         return None
-    return model.area_refits(StoreBlockSource(store, np.ones(store.n_bag, bool)).read_all())
+    return model.area_refits(store.blocks(), store.n_bag)

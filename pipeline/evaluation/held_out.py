@@ -1,4 +1,4 @@
-"""Predict the areas that a scheme holds out, by weights or by refits, beside a constant."""
+"""Predict the areas that a scheme holds out, by weights or by fits, beside a constant."""
 
 from __future__ import annotations
 
@@ -85,9 +85,10 @@ class HoldOut:
             self.progress.task(f"hold out by {scheme}", n_fold) as task,
         ):
             weights = self._by_weights(scheme)
-            fits = fold_fits(config, self.store, client, self.model, self._areas)
 
             def refit(of: np.ndarray) -> Any:
+                fits = fold_fits(config, self.store, client, self.model, self._areas)
+                result["fits"] = fits.how
                 return cross_validate(
                     of,
                     self.evaluation.predictor,
@@ -100,11 +101,10 @@ class HoldOut:
                     fits.at_once,
                 )
 
-            result["fits"] = fits.how
-            made: list[dict[str, Any]] = [{"how": fits.how} for _ in range(n_fold)]
             seed = config.evaluate.seed
             if not weights:
                 predictions, fold_of = refit(fold)
+                made = [{"how": result["fits"]} for _ in range(n_fold)]
             elif scheme == "area":
                 left = leave_areas_one_by_one(self.posterior, seed)  # type: ignore[arg-type]
                 predictions, fold_of, about = leave_areas_out(left, fold, refit)
@@ -120,7 +120,8 @@ class HoldOut:
                     refit,
                     seed,
                 )
-                made = [{**m, "how": fits.how} if m["how"] == "refit" else m for m in made]
+                how = {"weights": "weights", "refit": result.get("fits", "refit")}
+                made = [{**each, "how": how[each["how"]]} for each in made]
                 refits = sum(each["how"] != "weights" for each in made)
                 method = "importance weights of the posterior's draws, one region at a time"
                 if refits == n_fold:

@@ -156,5 +156,5 @@ def _found(model: Any, part: Any, functions: Any, expected: np.ndarray) -> BagPr
     """Return the prediction of a block from what was drawn of it before."""
     likelihood, bag_data = of_block(model.resolved_likelihood, part)
     # Counts of positives are expected from the tested; the likelihood's aggregate is their share.
-    tested = part.trials if likelihood.needs_trials else 1.0
+    tested = np.maximum(part.trials, 1.0) if likelihood.needs_trials else 1.0
     return BagPrediction(expected[:, part.bag] / tested, likelihood, functions.params, bag_data)

@@ -64,6 +64,32 @@ def test_large_areas_have_the_variance_of_all_pairs_of_their_pixels():
         assert np.diag(found) == pytest.approx(np.diag(whole), rel=0.35, abs=0.005)
 
 
+@pytest.mark.parametrize("text", ["matern32(space)", "rbf(x)"])
+def test_large_areas_vary_together_as_all_of_their_pixels_do(text):
+    """Where an area has half as many strata as pixels."""
+    rng, side = np.random.default_rng(4), 24
+    at = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2).astype(float)
+    area = (at[:, 0] // 8) * 3 + at[:, 1] // 8
+    order = np.argsort(area, kind="stable")
+    x = np.column_stack([np.sin(at[:, 0] / 4), np.cos(at[:, 1] / 5), at.sum(axis=1) / 20])
+    z = np.column_stack([x, at / 6.0])[order]
+    weight = rng.gamma(2.0, 1.0, side**2)
+    weight[:64] = 0.0  # an area without anybody
+    kernel = parse_kernel(text, 3, has_coords=True)
+    offsets = 64 * np.arange(10)
+    total = np.maximum(weight.reshape(9, 64).sum(axis=1, keepdims=True), 1e-9)
+    b = (weight.reshape(9, 64) / total).ravel()
+    cov = AverageCovariance(kernel, z, b, offsets)
+    sums = np.kron(np.eye(9), np.ones(64)) * b
+    for length in (0.3, 0.8, 2.0):
+        theta = np.array([0.3, np.log(length)])
+        found, wanted = cov(theta)[0], sums @ kernel.matrix(theta, z, z) @ sums.T
+        off = ~np.eye(9, dtype=bool)
+        assert np.abs(found - wanted)[off].max() < 0.025 * wanted.max()
+        assert np.diag(found) == pytest.approx(np.diag(wanted), rel=0.12)
+        assert np.abs(found[0]).max() == 0.0
+
+
 def test_covariances_of_large_areas_are_positive_definite():
     """Where counts are large little is added to them: they have to be so by themselves."""
     bags = country(n_area=20, side=36)

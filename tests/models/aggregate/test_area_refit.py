@@ -19,7 +19,7 @@ KERNEL = "ridge + matern32(space)"
 LAWS = {
     "poisson": {},
     "poisson, area effect": {"area_effect": True},
-    "square": {"link": "square"},
+    "square": {"link": "square", "area_effect": True},
     "negative binomial": {"likelihood": "negative_binomial"},
     "normal": {"likelihood": "normal", "link": "identity"},
 }
@@ -99,6 +99,23 @@ def test_responses_that_are_left_out_are_not_seen(law):
     assert means[0] == pytest.approx(means[1], abs=1e-4)
 
 
+@pytest.mark.parametrize("law", ["poisson", "poisson, area effect"])
+def test_a_map_of_other_counts_says_the_same_of_them(law):
+    """Of counts that are left out the expansion is all that is left: its place, to first order."""
+    bags = country(n_area=24)
+    unseen = _unseen(bags)
+    y = np.where(unseen, np.round(2.5 * bags.y), bags.y)
+    others = Bags(bags.x, bags.offsets, y, bags.weight, bags.coords)
+    drawn = []
+    for each in (bags, others):
+        model = _fitted(each, **LAWS[law])
+        refit = model.area_refits([each], each.n_bag).without(unseen, 0)
+        drawn.append(np.log(refit.sample_functions(4000, np.random.default_rng(1)).draws))
+    sd = drawn[0].std(axis=0)
+    assert np.abs(np.mean((drawn[1].mean(axis=0) - drawn[0].mean(axis=0)) / sd)) < 0.15
+    assert drawn[1].std(axis=0) / sd == pytest.approx(1.0, abs=0.2)
+
+
 @pytest.mark.parametrize(
     ("law", "countries"),
     [("poisson, area effect", 1), *(pytest.param(law, 3, marks=pytest.mark.slow) for law in LAWS)],
@@ -114,7 +131,7 @@ def test_predictions_are_those_of_a_fit_without_the_areas(law, countries):
             unseen = np.roll(_unseen(bags), first)
             again = _fitted(bags.select(~unseen), **LAWS[law])
             part, draws = bags.select(unseen), []
-            for each in (model.area_refits(bags).without(unseen, seed), again):
+            for each in (model.area_refits([bags], bags.n_bag).without(unseen, seed), again):
                 functions = each.sample_functions(1500, np.random.default_rng(5))
                 draws.append(each.predict_bags(part, draws=functions))
             regressed, fitted = draws
@@ -128,9 +145,12 @@ def test_predictions_are_those_of_a_fit_without_the_areas(law, countries):
 
 def test_a_fit_whose_draws_are_of_another_law_is_not_regressed():
     bags = country(n_area=16)
-    assert _fitted(bags, integrate="none").area_refits(bags) is None
+    assert _fitted(bags, integrate="none").area_refits([bags], bags.n_bag) is None
     model = _fitted(bags)
-    assert isinstance(model.area_refits(bags).without(_unseen(bags), 0), AreaRefit)
+    assert isinstance(model.area_refits([bags], bags.n_bag).without(_unseen(bags), 0), AreaRefit)
     block = bags.at(np.arange(bags.n_bag))
     two_sources = replace(block, source=np.arange(bags.n_bag) % 2)
-    assert model.area_refits(two_sources) is None
+    assert model.area_refits([two_sources], bags.n_bag) is None
+    assert _fitted(bags, link="square").area_refits([bags], bags.n_bag) is None
+    all_but_one = np.arange(bags.n_bag) > 0
+    assert model.area_refits([bags], bags.n_bag).without(all_but_one, 0) is None
