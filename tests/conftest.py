@@ -31,9 +31,12 @@ def _short_runs(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium of the system."""
+    """Chromium of the system.
+
+    Of one module: while it is open an event loop runs here, which flows would take for theirs.
+    """
     if CHROMIUM is None:
         pytest.skip("no Chromium; .ci/run installs it")
     from playwright.sync_api import sync_playwright
