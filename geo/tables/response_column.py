@@ -32,7 +32,7 @@ from geo.tables.table_xlsx import MERGED
 
 MOST_CHARACTERS, MOST_UNKNOWN = 1000, 100_000  # of an id; of a table's ids
 MOST_SKIPPED = 5  # rows above the names that are looked for
-_TOTAL = re.compile(
+TOTAL = re.compile(
     r"(grand |sub)?(total|sum|ensemble|gesamt|summe|national|country|all)( general| national|s)?:?",
     re.IGNORECASE,
 )
@@ -286,8 +286,19 @@ def totals_among(given: ResponseColumn, known: set[str]) -> list[str]:
         for text, number, inside in zip(given.ids, numbers, is_area, strict=True)
         if text is not None
         and not inside
-        and (_TOTAL.fullmatch(text.strip()) or (number == total > 0 and is_area.sum() > 1))
+        and (TOTAL.fullmatch(text.strip()) or (number == total > 0 and is_area.sum() > 1))
     ]
+
+
+def _off(given: ResponseColumn, sums: list[str], known: set[str]) -> str:
+    """Say by how much a row that is called a total differs from the sum of the areas' rows."""
+    numbers = np.array([given.spelling.number_or_nan(value) for value in given.values])
+    total = float(np.nansum(numbers[given.ids.isin(known)]))
+    off = numbers[given.ids.isin(sums)] - total
+    if given.period or len(off) != 1 or not abs(off[0]) > 0:
+        return ""
+    more = "more" if off[0] > 0 else "less"
+    return f", {abs(off[0]):,.6g} {more} than these add up to"
 
 
 def _check_match(
@@ -326,7 +337,8 @@ def _check_match(
     remedy = "correct the ids or drop the rows"
     sums = totals_among(given_by, known)
     if len(sums) == len(extra):
-        problems.append(Problem(name, f"{found}: a total of other rows", "remove the row"))
+        found += f": a total of other rows{_off(given_by, sums, known)}"
+        problems.append(Problem(name, found, "remove the row"))
         return
     walk = given_by.spelling.crosswalk
     remedy += ", or let `disagg check --fix` propose "

@@ -185,6 +185,6 @@ def described_table(
 
 def _names(frame: pd.DataFrame, side: Side) -> pd.Series | None:
     """Return the names of the areas: of `areas.name`, else the column that the report takes."""
-    asked, key = side.config.areas.name, str(frame.index.name)
-    column = asked if asked in frame else name_column(frame, key)
+    key = str(frame.index.name)
+    column = name_column(frame, key, side.config.areas.name)
     return None if column == key else frame[column].astype(str)

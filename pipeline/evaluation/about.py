@@ -8,8 +8,8 @@ WAYS = ("pixels", "people")
 _ABOUT_GAIN = {
     "better_than_constant": "mean over held-out areas of the log density of the response under the "
     "map less that under the constant, nats; its standard error is over areas, or over regions "
-    "where regions are held out; `yes`: above 0 and so is its 90 % interval, `unclear`: above 0 "
-    "and the interval is not, `no`: not above 0",
+    "where regions are held out; `yes`: its 90 % interval is above 0, `no`: it is below 0, "
+    "`unclear`: it has 0",
 }
 
 _ABOUT_FOLDS = {
@@ -17,7 +17,7 @@ _ABOUT_FOLDS = {
     "by_people": "each area counts by its people (its km2 without a population)",
     "area": "areas held out one at a time by weights of the posterior's draws (PSIS), or in folds, "
     "at random or by the folds file",
-    "block": "compact regions held out whole (k-means of the areas' centres)",
+    "block": "compact regions held out whole (the areas' centres halved, and the halves again)",
     "leave_out": "`k`: Pareto shape of the weights, to be trusted up to `limit`; `refitted` areas "
     "and regions were left out of a fit instead; `unreliable` areas keep weights beyond it",
     "fits": "what fits without a fold: `regression` between the other areas around the map's own "
@@ -30,7 +30,8 @@ _ABOUT_TRUST = {
     "anew: central 90 % interval and two-sided p; `dispersion` is the mean squared residual, 1 "
     "expected; `moran` is Moran's I of the residuals",
     "support": "shares of the mapped pixels and their people; `extrapolating`: a covariate is "
-    "outside its range over the fitted areas; `prior`: data_support.tif is below `below`",
+    "outside its range over the fitted areas; `prior`: data_support.tif is below `below`; "
+    "`wide`: rate_upper.tif is more than `times` rate_lower.tif",
     "overdispersion": "why counts vary between areas by more than chance: `modes` of the posterior "
     "of the hyperparameters with their weights; `decided`: one has more than 0.9",
     "prior_sensitivity": "means under priors raised to `powers`; `shift`: change for twice the "

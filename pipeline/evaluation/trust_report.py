@@ -50,6 +50,11 @@ def trust_lines(report: dict[str, Any]) -> Iterator[str]:
             f"{_share(support['people_prior'])} of the people (data_support.tif below "
             f"{support['below']:g})"
         )
+        yield (
+            f"wide intervals: {_share(support['pixels_wide'])} of the pixels and "
+            f"{_share(support['people_wide'])} of the people, where rate_upper.tif is more than "
+            f"{support['times']:g} times rate_lower.tif"
+        )
     sensitivity = report.get("prior_sensitivity")
     if sensitivity is not None:
         if "absent" in sensitivity:

@@ -12,6 +12,7 @@ from geo.core.errors import InputError, Problem
 from geo.tables.crosswalk import AREA, NAME, read_crosswalk, with_zeros, write_crosswalk
 from geo.tables.name_matching import Area, bare, parent_column, propose
 from geo.tables.registry import read_table
+from geo.tables.response_column import TOTAL
 from pipeline.config.schema import Config
 from pipeline.ingest.counted import area_changes
 from pipeline.ingest.without_counts import own_file
@@ -70,6 +71,9 @@ def propose_names(config: Config, path: Path) -> str | None:
     # Those that the crosswalk has, too: they tell which column of the areas has names.
     given = {pair for pair in zip(names, above, strict=True) if pair[0] and pair[0] not in known}
     lines = propose(wanted, _free(areas, free, given, config.areas.name))
+    for line in lines:
+        if not line["area_id"] and TOTAL.fullmatch(str(line["name"]).strip()):
+            line["reason"] = "a total of other rows: remove its row from the table"
     if parents is None:
         lines = [{name: line[name] for name in line if name != "parent"} for line in lines]
     n, n_new = sum(bool(line["area_id"]) for line in lines), len(lines)

@@ -318,7 +318,7 @@ def summary_of(everything: BagStore, config: Config, progress: Progress) -> dict
     }
     reasons_text = ", ".join(f"{left[key]:,} {word}" for key, word in reasons.items() if left[key])
     progress.log(
-        f"ingest: {store.n_bag:,} areas, {store.n_pix:,} pixels in them"
+        f"ingest: {store.n_bag:,} areas, {store.n_pix:,} pixels in them, those of borders in each"
         + (
             f"; left out {left['pixels']:,} of {left['of_pixels']:,}: {reasons_text}"
             if reasons_text

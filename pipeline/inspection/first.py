@@ -45,7 +45,7 @@ def configuration(found: Guess, folder: Path, left: list[str]) -> str:
         *_grid(found),
         *_time(found),
         *_model(found),
-        "output:      {dir: out, rate_per: 1000}   # thresholds: exceedance: [50, 100]",
+        "output:      {dir: out, rate_per: 1000}   # exceedance: [50, 100] maps how surely rates are above; choose near those that check prints",
     ]
     if found.truth is not None:
         lines.append(f"truth:       {{path: {_text(found.truth.path)}}}   # of a simulated country")
@@ -66,11 +66,13 @@ def _areas(found: Guess) -> Iterator[str]:
 
 
 def _response(found: Guess) -> Iterator[str]:
-    key, section = ("labels" if found.labels else "counts"), dict[str, str]()
+    key, section = ("labels" if found.labels else "counts"), dict[str, object]()
     if found.counts is not None:
         section["path"] = found.counts.path
         if found.counts.sheet is not None:
             section["sheet"] = found.counts.sheet
+        if found.counts.skip_rows:
+            section["skip_rows"] = found.counts.skip_rows
         section["id"] = found.pairing.table_id
     section["value"] = found.value
     if found.pairing.loose:

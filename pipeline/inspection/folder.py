@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,12 +19,15 @@ from geo.sources.boundary_formats import BOUNDARIES, read_geoparquet
 from geo.sources.registry import source_of
 from geo.sources.source import Description
 from geo.tables.registry import read_table
+from geo.tables.response_column import MOST_SKIPPED
 
 VECTORS = {".gpkg", ".shp", ".geojson", ".json", ".kml", ".fgb", ".geoparquet", ".parquet"}
 TABLES = {".csv", ".tsv", ".txt", ".xlsx", ".parquet"}
 RASTERS = {".tif", ".tiff", ".vrt", ".nc", ".img", ".asc", ".grib", ".grb", ".zarr", ".icechunk"}
 DEPTH = 2  # folders below
 N_FILES = 5_000
+TITLED = {".csv", ".tsv", ".txt", ".xlsx"}  # tables that may have a title above the names
+_UNNAMED = re.compile(r"|column [A-Z]+|Unnamed: \d+")
 #: A date in a file's name: 2024, 2024-03, 202403, 2024_03_31, 2024-W13, 2024Q1.
 _DATE = re.compile(
     r"(?<!\d)(?:19|20)\d\d(?:[-_]?[WwQq]\d\d?|[-_]?(?:0[1-9]|1[0-2])(?:[-_]?[0-3]\d)?)?(?!\d)"
@@ -56,12 +60,15 @@ class TableFile:
         Of the first file of several.
     labels : tuple of str
         What stands for ``{period}``.
+    skip_rows : int
+        Rows above the names of the columns, such as a title.
     """
 
     path: str
     sheet: str | None
     frame: pd.DataFrame
     labels: tuple[str, ...] = ()
+    skip_rows: int = 0
 
     @property
     def title(self) -> str:
@@ -139,8 +146,8 @@ class Folder:
                 self._vector(pattern, first)
             if suffix in TABLES and n_before[0] == len(self.boundaries):
                 for sheet in _sheets(first):
-                    frame, _ = read_table(first, pattern, sheet=sheet)
-                    self.tables.append(TableFile(pattern, sheet, frame, labels))
+                    frame, skip = _below_title(first, pattern, sheet)
+                    self.tables.append(TableFile(pattern, sheet, frame, labels, skip))
             if suffix in RASTERS:
                 source = source_of(first)
                 self.rasters.append(RasterFile(pattern, source.describe(), labels))
@@ -172,6 +179,43 @@ class Folder:
             frame = BOUNDARIES.of(path)(path, layer)
             if frame.geom_type.isin(["Polygon", "MultiPolygon"]).any():
                 self.boundaries.append(Boundary(pattern, layer, frame))
+
+
+def _below_title(path: Path, name: str, sheet: str | None) -> tuple[pd.DataFrame, int]:
+    """Read a table, and how many rows stand above its names: those of a title, if it has one.
+
+    A title leaves most columns without a name, or is a row of fewer cells than the others.
+    """
+    try:
+        frame, _ = read_table(path, name, sheet=sheet)
+        n_named = len(_named(frame))
+        if 2 * n_named > frame.shape[1] or frame.shape[1] < 2:
+            return frame, 0
+    except InputError as error:
+        frame, n_named, failed = None, 1, error
+    for skip in range(1, MOST_SKIPPED + 1) if path.suffix.lower() in TITLED else ():
+        with suppress(InputError):
+            below, _ = read_table(path, name, sheet=sheet, skip_rows=skip)
+            names = _named(below)
+            if (
+                len(names) > n_named
+                and len(names) == below.shape[1]
+                and not any(map(_number, names))
+            ):
+                return below, skip
+    if frame is None:
+        raise failed
+    return frame, 0
+
+
+def _named(frame: pd.DataFrame) -> list[str]:
+    """Return the names of the columns that have one."""
+    return [str(c) for c in frame.columns if not _UNNAMED.fullmatch(str(c))]
+
+
+def _number(name: str) -> bool:
+    """Return whether a name is a number, and not a year or a month."""
+    return name.replace(".", "", 1).isdigit() and _DATE.fullmatch(name) is None
 
 
 def _sheets(path: Path) -> list[str | None]:

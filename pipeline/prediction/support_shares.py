@@ -1,4 +1,4 @@
-"""Shares of pixels and of people where the prior rules the map, and where it extrapolates.
+"""Shares of pixels and people where the prior rules the map, it extrapolates, or is unsure.
 
 A pixel *extrapolates* if one of its covariates is outside the range of the pixels with people in
 the areas that the model was fitted to: negative multivariate environmental similarity (MESS: Elith,
@@ -24,6 +24,8 @@ from pipeline.store.balance import made_of
 SUPPORT_FILE = "work/support.json"
 _SUPPORT = DATA_SUPPORT.file.removesuffix(".tif")
 RULED = 0.2  # data support below which the prior rules: 80 % of its variance is left
+WIDE = 4.0  # upper over lower end of an interval that leaves the pixel's rate open
+_ENDS = ("rate_lower", "rate_upper")
 
 
 def covariate_range(store: Any, n_thread: int | None = None) -> np.ndarray:
@@ -65,13 +67,14 @@ class SupportShares(Consumer):
     ----------
     result : dict
         ``n_pixels``; ``pixels_extrapolating``, ``people_extrapolating``, ``pixels_prior``,
-        ``people_prior``: shares; ``covariates``: by name, the share of pixels where it is outside
-        its range, if any is; ``below``: data support that the prior rules below.
+        ``people_prior``, ``pixels_wide``, ``people_wide``: shares; ``covariates``: by name, the share of pixels where it is outside
+        its range, if any is; ``below``: data support that the prior rules below; ``times``: how many
+        times its lower end the upper end of a wide interval is.
     """
 
     def __init__(self, limits: np.ndarray, names: tuple[str, ...], mask: str) -> None:
         self._limits, self._names, self._mask = limits, names, mask
-        self._total = np.zeros(6 + len(names))
+        self._total = np.zeros(8 + len(names))
 
     def begin(self, pixels: TilePixels) -> np.ndarray:
         """Count the pixels of a tile."""
@@ -83,9 +86,16 @@ class SupportShares(Consumer):
         found = np.zeros_like(self._total)
         outside = (x < limits[0][:, None]) | (x > limits[1][:, None])
         whole = np.ones(x.shape[1], bool)
-        for k, which in enumerate((whole, outside.any(axis=0), support[known] < RULED)):
+        low, high = (pixels.values[name][known] for name in _ENDS)
+        kinds = (
+            whole,
+            outside.any(axis=0),
+            support[known] < RULED,
+            (low >= 0) & (high > WIDE * low),
+        )
+        for k, which in enumerate(kinds):
             found[2 * k : 2 * k + 2] = which.sum(), people[which].sum(dtype=np.float64)
-        found[6:] = outside.sum(axis=1)
+        found[8:] = outside.sum(axis=1)
         return found
 
     def add(self, pixels: TilePixels, found: np.ndarray) -> None:
@@ -102,15 +112,18 @@ class SupportShares(Consumer):
         def share(part: float, whole: float) -> float | None:
             return float(part / whole) if whole > 0 else None
 
-        outside = zip(self._names, total[6:], strict=True)
+        outside = zip(self._names, total[8:], strict=True)
         return {
             "n_pixels": int(n),
             "pixels_extrapolating": share(total[2], n),
             "people_extrapolating": share(total[3], people),
             "pixels_prior": share(total[4], n),
             "people_prior": share(total[5], people),
+            "pixels_wide": share(total[6], n),
+            "people_wide": share(total[7], people),
             "covariates": {name: float(part / n) for name, part in outside if part > 0},
             "below": RULED,
+            "times": WIDE,
         }
 
 

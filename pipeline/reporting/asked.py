@@ -137,6 +137,8 @@ def _named(value: Any) -> Any:
             key: file_name(item) if key in _PLACES and isinstance(item, str) else _named(item)
             for key, item in value.items()
         }
+    if isinstance(value, str) and PurePosixPath(value).is_absolute():
+        return file_name(value)
     return [_named(item) for item in value] if isinstance(value, list) else value
 
 

@@ -182,7 +182,15 @@ def _subtitle(found: Found) -> str:
         hidden = int(is_suppressed(own).sum())
         text += f" and {hidden:,} suppressed)" if hidden else ")"
     n_other = int((~fitted).sum())
-    return text + (f"; {n_other:,} more areas are predicted" if n_other else "") + "."
+    return (
+        text
+        + (
+            f"; {n_other:,} more {'area is' if n_other == 1 else 'areas are'} predicted"
+            if n_other
+            else ""
+        )
+        + "."
+    )
 
 
 def left_out(record: Mapping[str, Any]) -> list[str]:
@@ -217,7 +225,7 @@ def areas_sheet(found: Found) -> Sheet:
     key, level = str(areas.columns[0]), percent(config.output.interval)
     response = config.response_kind
     note = response.fill(response.sheet_note, level=level, Rates=response.rates.capitalize())
-    named = name_column(areas, key)
+    named = name_column(areas, key, config.areas.name)
     columns, numeric, cells = ["area"], [False], [[Cell(n, n) for n in found.names]]
     if named != key:
         columns, numeric = [*columns, key], [*numeric, False]

@@ -89,7 +89,8 @@ def report_stage(context: StageContext) -> dict[str, Any]:
     said = in_words(evaluation)
     with progress.task("report", 4) as task:
         areas = pyogrio.read_dataframe(out / AREAS_GPKG.file, layer=AREAS_LAYER)
-        names = [str(each) for each in areas[name_column(areas, str(areas.columns[0]))]]
+        named = name_column(areas, str(areas.columns[0]), config.areas.name)
+        names = [str(each) for each in areas[named]]
         raster = out / level_product(config).file
         plane, shapes = areas_on_plane(areas, raster if raster.is_file() else None)
         task.advance()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from geo.core.columns import name_column as called_name
 from geo.core.text_safety import one_line_text
 from pipeline.products.products import POINTS_CSV
 from pipeline.reporting.rasters import COMPARISON
@@ -209,15 +210,23 @@ def _words(key: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def name_column(areas: pd.DataFrame, key: str) -> str:
-    """Return the column that names areas for readers: a text that differs for all, else the id."""
-    for column in areas.columns:
-        if column in (key, "geometry") or not _is_text(areas[column]):
-            continue
-        known = areas[column].dropna()
-        if len(known) == len(areas) and known.is_unique:
-            return str(column)
-    return key
+def name_column(areas: pd.DataFrame, key: str, asked: str | None = None) -> str:
+    """Return the column that names areas for readers: a text that differs for all, else the id.
+
+    Parameters
+    ----------
+    areas : DataFrame
+    key : str
+        Column of the ids.
+    asked : str, optional
+        ``areas.name`` of the configuration: that column, if the table has it.
+    """
+    if asked is not None and asked in areas:
+        return asked
+    texts = [str(c) for c in areas.columns if c not in (key, "geometry") and _is_text(areas[c])]
+    fit = [c for c in texts if areas[c].notna().all() and areas[c].is_unique]
+    # "district_name" before "code", and an id that is a name before all others.
+    return called_name([key, *fit]) or (fit[0] if fit else key)
 
 
 def _is_text(column: pd.Series) -> bool:

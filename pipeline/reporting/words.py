@@ -14,6 +14,7 @@ from pipeline.training.modes import KEY as OVERDISPERSION
 
 MINUS, UNKNOWN = "\u2212", "\u2013"
 SHOWN_SHARE = 0.005  # shares below it are no caution
+WIDE_SHARE = 0.1  # of pixels whose intervals are wide: some always are
 TRUTH_SHORT = 0.05  # by which intervals may miss known true rates without a caution
 _SCHEMES = {
     "area": ("By area", "areas here and there are hidden from the fit"),
@@ -165,6 +166,12 @@ def _of_evaluation(evaluation: Mapping[str, Any]) -> Iterator[str]:
         )
     if prior is not None and prior >= SHOWN_SHARE:
         yield f"for {percent(prior)} of the people the prior, not the data, decides the map"
+    wide = support.get("pixels_wide")
+    if wide is not None and wide >= WIDE_SHARE:
+        yield (
+            f"in {percent(wide)} of the pixels the upper end of the interval is more than "
+            f"{number(support['times'])} times the lower one: do not read these one by one"
+        )
 
 
 def _of_coverage(evaluation: Mapping[str, Any]) -> Iterator[str]:

@@ -103,6 +103,13 @@ def test_a_row_of_totals_is_told(tmp_path, name):
     assert problem.remedy == "remove the row"
 
 
+def test_a_total_that_is_none_is_told_by_how_much(tmp_path):
+    frame = pd.DataFrame({"code": ["A", "C", "TOTAL"], "cases": ["3", "4", "1,207"]})
+    frame.to_csv(tmp_path / "c.csv", index=False)
+    _, (problem,) = _read(tmp_path / "c.csv")
+    assert problem.found.endswith("a total of other rows, 1,200 more than these add up to")
+
+
 def test_suppressed_counts_are_read_beside_numbers_of_any_format(tmp_path):
     frame = pd.DataFrame({"code": ["A", "Bé", "C"], "cases": ["<5", "1.234,0", "s"]})
     frame.to_excel(tmp_path / "c.xlsx", index=False)

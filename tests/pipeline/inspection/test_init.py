@@ -83,7 +83,32 @@ def _files(directory: Path) -> None:
     write_raster(directory / "people.tif", people())
 
 
+def _title(directory: Path) -> None:
+    """Write a sheet with a title and an empty row above the names."""
+    areas().to_file(directory / "areas.gpkg")
+    with pd.ExcelWriter(directory / "cases.xlsx") as writer:
+        _one_period().to_excel(writer, index=False, startrow=2)
+        writer.sheets["Sheet1"]["A1"] = "Malaria, confirmed cases by district, 2024"
+    write_raster(directory / "people.tif", people())
+
+
+def _title_of_text(directory: Path) -> None:
+    """Write a CSV file with two lines above the names, the first of which fills all cells."""
+    areas().to_file(directory / "areas.gpkg")
+    text = "Ministry of Health\nMalaria,\n" + _one_period().to_csv(index=False)
+    (directory / "cases.csv").write_text(text)
+    write_raster(directory / "people.tif", people())
+
+
+TITLED = {
+    "areas": {"path": "areas.gpkg", "id": "id"},
+    "population": {"path": "people.tif"}, "grid": {"like": "people.tif"},
+}  # fmt: skip
 WRITTEN = [
+    (_title, {**TITLED, "counts": {"path": "cases.xlsx", "skip_rows": 1, "id": "id",
+                                   "value": "cases"}}),
+    (_title_of_text, {**TITLED, "counts": {"path": "cases.csv", "skip_rows": 2, "id": "id",
+                                           "value": "cases"}}),
     (_month, {
         "areas": {"path": "d.geojson", "id": "Code"},
         "counts": {"path": "t.csv", "id": "kode", "value": "cases"},
@@ -299,7 +324,8 @@ def test_a_table_that_cannot_be_read_is_named_with_its_sheet_and_remedy(
 ) -> None:
     areas().to_file(tmp_path / "areas.gpkg")
     with pd.ExcelWriter(tmp_path / "cases.xlsx") as writer:
-        _one_period().to_excel(writer, sheet_name="2024", index=False, startrow=1)
+        # No row has names: what stands below the title is an area.
+        _one_period().to_excel(writer, sheet_name="2024", index=False, header=False, startrow=1)
         writer.sheets["2024"]["A1"] = "Malaria, 2024"
         writer.sheets["2024"].merge_cells("A1:B1")
     assert main(["init", str(tmp_path)]) == 2

@@ -24,6 +24,9 @@ from pipeline.products.support import data_support, rough_variance
 from tests.plain import plain
 
 
+ENDS = ("lower", "upper")
+
+
 @pytest.fixture(scope="module")
 def fitted() -> tuple[VBAgg, Bags]:
     rng = np.random.default_rng(0)
@@ -151,10 +154,11 @@ def test_the_range_is_of_pixels_with_people() -> None:
 
 @pytest.mark.parametrize("mask", ["areas", "all"])
 def test_shares_are_those_of_plain_counting(
-    world: Any, predicted: Any, tmp_path: Any, mask: str
+    world: Any, predicted: Any, tmp_path: Any, mask: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, summary = predicted
     if mask == "all":
+        monkeypatch.setattr("pipeline.prediction.support_shares.WIDE", 1.2)
         out = tmp_path / "out"
         shutil.copytree(world.directory / "out", out)
         config = world.with_config(output={"dir": str(out), "mask": mask})
@@ -184,6 +188,11 @@ def test_shares_are_those_of_plain_counting(
     assert found["people_extrapolating"] == pytest.approx(people[outside].sum() / people.sum())
     assert found["pixels_prior"] == pytest.approx(ruled.mean())
     assert found["people_prior"] == pytest.approx(people[ruled].sum() / people.sum())
+    lower, upper = (rasterio.open(out / f"rate_{end}.tif").read(1)[known] for end in ENDS)
+    wide = upper > found["times"] * lower
+    assert mask == "areas" or 0 < wide.mean() < 1
+    assert found["pixels_wide"] == pytest.approx(wide.mean())
+    assert found["people_wide"] == pytest.approx(people[wide].sum() / people.sum())
 
 
 def test_shares_of_another_model_are_not_read(world: Any, predicted: Any, tmp_path: Any) -> None:

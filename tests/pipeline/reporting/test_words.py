@@ -111,6 +111,10 @@ def test_influence_names_areas_and_groups():
 def test_areas_are_named_by_a_text_that_differs_for_all_and_numbers_have_three_digits():
     table = pd.DataFrame({"id": [1, 2], "region": ["a", "a"], "district": ["b", "c"], "n": [3, 4]})
     assert name_column(table, "id") == "district"
+    assert name_column(table, "id", "id") == "id"
+    more = table.assign(district_name=table["district"] + "!")
+    assert name_column(more, "id") == "district_name"
+    assert name_column(more, "district_name") == "district_name"
     assert name_column(table[["id", "region"]], "id") == "id"
     values = {0.01234: "0.0123", 48.0: "48", 999.4: "999", 1234.5: "1,234", -2.0: "−2", None: "–"}
     assert {value: number(value) for value in values} == values
