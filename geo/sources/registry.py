@@ -21,7 +21,7 @@ from geo.sources.icechunk_store import SUFFIX
 from geo.sources.mosaic import is_pattern, tiles_source
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import ANY_BAND, AS_IT_IS, BandChoice, RasterHeader
-from geo.sources.source import CRS_REMEDY, Source
+from geo.sources.source import Source, crs_remedy
 from geo.sources.stac_address import stac_of
 from geo.sources.stac_source import stac_source
 from geo.sources.terrain import TerrainSource
@@ -130,7 +130,7 @@ def open_source(
         problems.append(Problem(name, *about.trouble))
     elif about.crs is None:
         found = "has no coordinate reference system (CRS)"
-        remedy = CRS_REMEDY
+        remedy = crs_remedy(about)
         if place.startswith("grid"):
             remedy = "give grid: {crs: EPSG:xxxx, resolution: ...} instead"
         problems.append(Problem(name, found, remedy))

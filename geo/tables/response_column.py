@@ -173,6 +173,8 @@ def read_column(
     if spelling.loose:
         ids = paired(ids, set(areas[AREA_ID]))
     remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
+    if row_filter is not None:
+        remedy = f"{row_filter[1]} has two {noun}s of an area: keep the later ones, or add up parts"
     if noun == "count" and ids.duplicated().any():
         remedy += by_period(
             whole, id_text(whole[id_column]), value_column, row_filter and row_filter[0]

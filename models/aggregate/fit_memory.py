@@ -47,6 +47,11 @@ class Memory:
         The members' hyperparameters, and nats below the optimum that the bound should be there.
     explained : (n, 4) float64
         See :func:`models.aggregate.hyperparameter_chain.explanations`.
+    chain : (4, n_phi) float64
+        See :attr:`models.aggregate.hyperparameter_chain.Chain.told`.
+    nearer : int
+        Draws that were brought nearer to the optimum, because the bound falls there by more than
+        was promised.
     """
 
     stage: int = CLIMB
@@ -66,6 +71,8 @@ class Memory:
     draws: np.ndarray = field(default_factory=lambda: _UNKNOWN)
     fall: np.ndarray = field(default_factory=lambda: _UNKNOWN)
     explained: np.ndarray | None = None
+    chain: np.ndarray | None = None
+    nearer: int | None = None
 
     @classmethod
     def of(cls, state: State) -> Memory:

@@ -139,9 +139,41 @@ class Chain:
     fall: np.ndarray
     noise: np.ndarray
 
+    @property
+    def told(self) -> np.ndarray:
+        """What a user reads of it: (4, n_phi) float64.
+
+        Ends and median of the central 90 % interval (lower, median, upper), and the number of
+        independent draws that say as much of the mean.
+        """
+        quantiles = np.quantile(self.phi, [0.05, 0.5, 0.95], axis=0)
+        return np.vstack([quantiles, effective_size(self.phi)])
+
     def representatives(self, n: int) -> np.ndarray:
         """Return the places of ``n`` draws with the moments of all, by strata of the noise."""
         return matched_draws(self.phi, self.noise, n)
+
+
+def effective_size(draws: np.ndarray) -> np.ndarray:
+    """Return how many independent draws would have a mean as sure: (n_dim,) float64.
+
+    ``n / (1 + 2 sum rho)``, summed over pairs of lags as long as a pair is positive (Geyer 1992,
+    Practical Markov chain Monte Carlo, Statistical Science 7, section 3.3).
+
+    Parameters
+    ----------
+    draws : (n, n_dim) float64
+        Of a chain, in its order.
+    """
+    n = draws.shape[0]
+    x = draws - draws.mean(axis=0)
+    spectrum = np.fft.rfft(x, 2 * n, axis=0)
+    lagged = np.fft.irfft(spectrum * spectrum.conj(), axis=0)[:n]
+    with np.errstate(invalid="ignore"):
+        pairs = (lagged[: n // 2 * 2] / lagged[0]).reshape(n // 2, 2, -1).sum(axis=1)
+    positive = np.logical_and.accumulate(pairs > 0, axis=0)
+    time = 2.0 * np.where(positive, pairs, 0.0).sum(axis=0) - 1.0
+    return np.asarray(np.where(lagged[0] > 0, n / np.maximum(time, 1.0), 1.0))
 
 
 def explanations(chain: Chain, places: Places | None, side: float) -> np.ndarray:

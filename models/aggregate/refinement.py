@@ -279,7 +279,13 @@ class Members:
             return replace(memory, draws=phi + offsets, fall=fall).into(state)
         rows = chain.representatives(search.n_member)
         explained = explanations(chain, places, evidence.side)
-        found = replace(memory, draws=chain.phi[rows], fall=chain.fall[rows], explained=explained)
+        found = replace(
+            memory,
+            draws=chain.phi[rows],
+            fall=chain.fall[rows],
+            explained=explained,
+            chain=chain.told,
+        )
         return found.into(state)
 
     def step(self, state: State) -> State:
@@ -287,24 +293,33 @@ class Members:
         if "draws" not in state.memory:
             state = self.init(state)
         memory, made = Memory.of(state), dict(state.members)
+        nearer = memory.nearer or 0
         pair = slice(_n_made(state), _n_made(state) + 2)
         for draw, fall in zip(memory.draws[pair], memory.fall[pair], strict=True):
-            for name, own in self._member(state, memory.value, draw, float(fall)).items():
+            row, brought = self._member(state, memory.value, draw, float(fall))
+            nearer += brought
+            for name, own in row.items():
                 made[name] = self._joined(made[name], own) if name in made else own
         total = made["theta"].shape[0]
         made["weight"] = np.full(total, 1.0 / total)
-        return replace(state, members=made)
+        return replace(replace(memory, nearer=nearer).into(state), members=made)
 
     @staticmethod
     def _joined(made: np.ndarray, own: np.ndarray) -> np.ndarray:
         """Return the rows of some draws with those of another."""
         return np.concatenate([made, own])
 
-    def _member(self, state: State, value: float, draw: np.ndarray, fall: float) -> Arrays:
-        """Return a draw of the hyperparameters with its ``q``, each array as a row."""
+    def _member(
+        self, state: State, value: float, draw: np.ndarray, fall: float
+    ) -> tuple[Arrays, bool]:
+        """Return a draw of the hyperparameters with its ``q``, each array as a row.
+
+        Also, whether it had to be brought nearer to the optimum.
+        """
         search, profile = self._search, self._profile
         phi = profile.pack(state.params)
         offset, at = draw - phi, None
+        asked = offset
         most = STEEP * max(fall, 0.0) + self.unpromised
         for _ in range(DRAWN_IN):
             try:
@@ -325,7 +340,8 @@ class Members:
             at = search.point(profile, state, MEMBER_Q, slopes=False)
         params = at.state.params
         names = (*profile.names, *profile.of_q)
-        return {name: params[name][None] for name in names if name in params}
+        rows = {name: params[name][None] for name in names if name in params}
+        return rows, offset is not asked
 
     def terminate(self, state: State) -> int:
         """Go on until all are made."""

@@ -369,6 +369,21 @@ class VBAgg(KernelModel, AggregateModel):
         """
         return told_explanations(self.fitted_state())
 
+    @property
+    def hyperparameter_draws_(self) -> dict[str, float]:
+        """How sure the draws of the hyperparameters are; empty without any.
+
+        ``n_effective``: where they are of a chain, the number of independent draws that say as much
+        of the hyperparameter that is known least; ``nearer``: those that were brought nearer to the
+        optimum, because the bound does not bear them out.
+        """
+        memory, found = self.fitted_state().memory, {}
+        if "chain" in memory:
+            found["n_effective"] = float(memory["chain"][3].min())
+        if "nearer" in memory:
+            found["nearer"] = float(memory["nearer"])
+        return found
+
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.
 
@@ -459,11 +474,27 @@ class VBAgg(KernelModel, AggregateModel):
         dict of dict
             By name, as :meth:`named_hyperparameters`: ``mode``, the value at the optimum; where
             hyperparameters are integrated, ``mean``, and ``lower`` and ``upper``, the ends of the
-            central 90 % interval of the draws.
+            central 90 % interval; ``median`` where the draws are of a chain: interval and median
+            are those of the chain then, which is much longer than the draws are many.
         """
         posterior = self.posterior_
         each = [part.hyperparameters() for part in posterior.parts]
-        return tabulated(posterior.hyperparameters(), each, posterior.weight)
+        table = tabulated(posterior.hyperparameters(), each, posterior.weight)
+        chain = self.fitted_state().memory.get("chain")
+        if chain is not None and each:
+            low, middle, high = (self._named_at(phi) for phi in chain[:3])
+            for name, row in table.items():
+                ends = sorted((low[name], high[name]))  # a name may fall where phi rises
+                row.update(median=middle[name], lower=ends[0], upper=ends[1])
+        return table
+
+    def _named_at(self, phi: np.ndarray) -> dict[str, float]:
+        """Return hyperparameters by name; ``phi`` has the mean, the kernel's and the others."""
+        params, first = dict(self.fitted_params()), 0
+        for name in ("mean", "theta", *self.resolved_likelihood.parameters):
+            size = params[name].size
+            params[name], first = phi[first : first + size], first + size
+        return self.unpacked(params).hyperparameters()
 
     def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> pathwise.Draws:
         return pathwise.draw(

@@ -110,6 +110,10 @@ def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
     path = where.get("path")
     if not isinstance(path, str):
         return []
+    if MARK in path and where.get("period"):
+        found = f"{path} has a file for each period, and `period: {where['period']}` names a column"
+        remedy = f"remove `period`, or give the path of one table, without {MARK}"
+        raise InputError(Problem("counts", found, remedy))
     if MARK in path:
         files = [period for period, _ in period_files(path, base, storage)]
         return _in_order(files, path, where)

@@ -99,9 +99,10 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
         for label, rows in frame.groupby("period")
         if rows["training"].any()
     }
+    counts = {str(k): int(n) for k, n in frame.groupby("period")["training"].sum().items()}
     write_json(
         config.output.dir / SERIES_FILE,
-        {"standing": standing, "moving": prints, "responses": known},
+        {"standing": standing, "moving": prints, "responses": known, "counts": counts},
     )
     seen = set(frame.loc[frame["training"], "period"])
     counted = [label for label in series.periods if label in seen]

@@ -45,7 +45,8 @@ def configuration(found: Guess, folder: Path, left: list[str]) -> str:
         *_grid(found),
         *_time(found),
         *_model(found),
-        "output:      {dir: out, rate_per: 1000}   # exceedance: [50, 100] maps how surely rates are above; choose near those that check prints",
+        "output:      {dir: out, rate_per: 1000}   # exceedance: [50, 100]: how surely rates are "
+        "above; choose some near those that check prints",
     ]
     if found.truth is not None:
         lines.append(f"truth:       {{path: {_text(found.truth.path)}}}   # of a simulated country")

@@ -17,6 +17,7 @@ from geo.core.columns import (
 )
 from geo.core.errors import InputError, Problem
 from geo.core.period_text import read_periods
+from geo.sources.source import crs_remedy
 from geo.tables.id_proposals import by_period
 from pipeline.inspection.columns import (
     CASES,
@@ -263,7 +264,7 @@ def _usable(each: RasterFile, found: Guess) -> bool:
     if about.trouble is not None:
         why = about.trouble[0]
     elif about.crs is None:
-        why = "has no CRS; add it with `crs: EPSG:xxxx`"
+        why = f"has no CRS; {crs_remedy(about)}"
     elif len(about.bands) > 1:
         why = f"has {len(about.bands)} bands; add it with `band`, `variable`, `time` or `aggregate`"
     elif each.labels and not moving:

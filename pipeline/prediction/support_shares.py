@@ -67,9 +67,9 @@ class SupportShares(Consumer):
     ----------
     result : dict
         ``n_pixels``; ``pixels_extrapolating``, ``people_extrapolating``, ``pixels_prior``,
-        ``people_prior``, ``pixels_wide``, ``people_wide``: shares; ``covariates``: by name, the share of pixels where it is outside
-        its range, if any is; ``below``: data support that the prior rules below; ``times``: how many
-        times its lower end the upper end of a wide interval is.
+        ``people_prior``, ``pixels_wide``, ``people_wide``: shares; ``covariates``: by name, the
+        share of pixels where it is outside its range, if any is; ``below``: data support that the
+        prior rules below; ``times``: the ends of a wide interval differ by more than this factor.
     """
 
     def __init__(self, limits: np.ndarray, names: tuple[str, ...], mask: str) -> None:

@@ -14,6 +14,7 @@ from pipeline.training.modes import KEY as OVERDISPERSION
 
 MINUS, UNKNOWN = "\u2212", "\u2013"
 SHOWN_SHARE = 0.005  # shares below it are no caution
+MANY_NEARER = 5  # of usually ten draws
 WIDE_SHARE = 0.1  # of pixels whose intervals are wide: some always are
 TRUTH_SHORT = 0.05  # by which intervals may miss known true rates without a caution
 _SCHEMES = {
@@ -121,6 +122,12 @@ def cautions(
     found = fit.get(OVERDISPERSION) or {}
     if found.get("decided") is False:
         said.append(found["sentence"])
+    nearer = (fit.get("hyperparameter_draws") or {}).get("nearer", 0)
+    if nearer >= MANY_NEARER:
+        said.append(
+            f"{nearer:.0f} draws of the hyperparameters were brought nearer to the optimum, "
+            "because the fit does not bear them out: intervals may be too short"
+        )
     said += list(_of_evaluation(evaluation or {}))
     said += list(_of_balance(balance))
     if technical:
@@ -255,7 +262,7 @@ def hyperparameters(fit: Mapping[str, Any], link: str | None) -> list[Row]:
     rows = []
     for name, value in (fit.get("hyperparameters") or {}).items():
         own = intervals.get(name)
-        estimate = value if own is None else own["mean"]
+        estimate = value if own is None else own.get("median", own["mean"])
         interval = "" if own is None else f"{number(own['lower'])} to {number(own['upper'])}"
         rows.append(Row(name, number(estimate), interval, _explained(name, estimate, link)))
     return rows

@@ -42,8 +42,9 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     dict
         ``bound`` (nats), ``epochs``, ``converged``, ``stopped`` (why before, else empty), the
         ``convergence`` (:func:`convergence_of`), the fitted ``hyperparameters`` by name, and
-        ``hyperparameter_intervals`` where they are integrated (``mean``, ``lower`` and ``upper`` of
-        the central 90 %); the ``coefficients`` of the kernel's linear part with their posterior
+        ``hyperparameter_intervals`` where they are integrated (``mean``, ``median``, and
+        ``lower`` and ``upper`` of the central 90 %), with ``hyperparameter_draws``, how sure these
+        are; the ``coefficients`` of the kernel's linear part with their posterior
         standard deviations, and the ``effects`` of the covariates
         (:func:`pipeline.training.effects.told_effects`); which explanation of ``overdispersion``
         the data preferred, where the model knows (:func:`pipeline.training.modes.overdispersion`);
@@ -105,6 +106,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "convergence": convergence,
         "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
         "hyperparameter_intervals": _with_covariates(_intervals(model), store.covariates),
+        "hyperparameter_draws": getattr(model, "hyperparameter_draws_", {}),
         "coefficients": slopes,
         "effects": told_effects(told, store, config),
         **modes,
@@ -215,7 +217,7 @@ def _intervals(model: Any) -> dict[str, dict[str, float]]:
     """Return the posterior of each hyperparameter; none where they are not integrated."""
     table = model.hyperparameter_table() if hasattr(model, "hyperparameter_table") else {}
     return {
-        name: {key: row[key] for key in ("mean", "lower", "upper")}
+        name: {key: row[key] for key in ("mean", "median", "lower", "upper") if key in row}
         for name, row in table.items()
         if "mean" in row
     }

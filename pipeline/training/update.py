@@ -132,6 +132,14 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
             same = before["series"]["responses"][label] == now["responses"][label]
             what = "layers" if same else "counts"
             progress.log(f"update: {label} had been taken in before: its {what} have changed")
+    known, counted = (each.get("counts", {}) for each in (before["series"], now))
+    for label in labels:
+        gone = known.get(label, 0) - counted.get(label, 0)
+        if gone > 0:
+            progress.log(
+                f"update: warning: {label} had {known[label]:,} responses and has {gone:,} fewer: "
+                "these areas are estimated now; a file of corrections has to have all rows"
+            )
     if why:
         again = f"disagg update {config.source or 'CONFIG'} --refit"
         progress.log(f"update: warning: {why}; fit again: `{again}`")

@@ -1,9 +1,11 @@
 import pickle
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import rasterio
+from affine import Affine
 from rasterio._env import get_gdal_config
 
 from geo.core.errors import GridError, InputError, Problem, name_first
@@ -12,6 +14,7 @@ from geo.grids.grid import Grid, Tile
 from geo.sources.raster import RasterSource, bounded_cache
 from geo.sources.raster_header import BandChoice
 from geo.sources.registry import open_source
+from geo.sources.source import crs_remedy
 
 AT = (1, 0, 5, 0, -1, 5)
 
@@ -112,6 +115,12 @@ def test_each_unusable_raster_is_said(write_tif, tmp_path):
     assert problems_of(text) == ["is not a raster that GDAL can read"]
     found = problems_of(write_tif("no_crs.tif", values, crs=None))
     assert found == ["has no coordinate reference system (CRS)"]
+    source = RasterSource(tmp_path / "no_crs.tif")
+    assert "it reaches from" in crs_remedy(source.describe())
+    about = replace(source.describe(), transform=Affine(0.1, 0, 32.0, 0, -0.1, -14.0))
+    assert crs_remedy(about).endswith(
+        "from 32 to 32.4 and from -14.4 to -14: if these are degrees, crs: EPSG:4326"
+    )
     assert "band 3" in problems_of(write_tif("b.tif", values), choice=BandChoice(3))[0]
     plain = tmp_path / "plain.tif"
     profile = {"driver": "GTiff", "height": 4, "width": 4, "count": 1, "dtype": "uint8"}

@@ -104,7 +104,7 @@ def test_a_row_of_totals_is_told(tmp_path, name):
 
 
 def test_a_total_that_is_none_is_told_by_how_much(tmp_path):
-    frame = pd.DataFrame({"code": ["A", "C", "TOTAL"], "cases": ["3", "4", "1,207"]})
+    frame = pd.DataFrame({"code": ["A", "C", "TOTAL"], "cases": ["3", "4", "1207"]})
     frame.to_csv(tmp_path / "c.csv", index=False)
     _, (problem,) = _read(tmp_path / "c.csv")
     assert problem.found.endswith("a total of other rows, 1,200 more than these add up to")

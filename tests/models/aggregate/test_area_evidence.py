@@ -12,7 +12,12 @@ from scipy.spatial.distance import cdist
 from models import Bags, VBAgg
 from models.aggregate import hyperparameter_chain, refinement
 from models.aggregate.area_evidence import AreaEvidence, Evidence
-from models.aggregate.hyperparameter_chain import Places, explore, find_places
+from models.aggregate.hyperparameter_chain import (
+    Places,
+    effective_size,
+    explore,
+    find_places,
+)
 from models.aggregate.profile_bound import ProfileBound
 from models.gp import priors
 from models.gp.average_covariance import AverageCovariance
@@ -220,6 +225,17 @@ def test_draws_cross_between_two_modes_by_their_weight(monkeypatch):
     assert np.log(told[0, 1:]) == pytest.approx(known.modes[1], abs=0.15)
 
 
+def test_the_effective_size_of_a_chain_is_that_of_an_autoregression():
+    rng = np.random.default_rng(0)
+    rho, n = np.array([0.0, 0.5, 0.9]), 40_000
+    x = np.zeros((n, 4))
+    for k in range(1, n):
+        x[k, :3] = rho * x[k - 1, :3] + rng.standard_normal(3)
+    found = effective_size(x)
+    assert found[:3] == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.15)
+    assert found[3] == 1.0  # never moved
+
+
 def test_without_noise_or_space_nothing_stands_for_another():
     kernel = parse_kernel(KERNEL, 2, has_coords=True)
     assert find_places(kernel, find_likelihood("poisson"), {}) is None
@@ -294,6 +310,16 @@ def test_a_chain_of_a_law_with_a_noise_of_its_own_stays_below_the_optimum(law):
     assert members["theta"].std(axis=0).max() > 0.1
     noisy = {each["explains"]: each["weight"] for each in model.modes_}
     assert noisy["noise between areas"] > 0.5
+    # What is told of each hyperparameter is of the whole chain.
+    table = model.hyperparameter_table()
+    assert table["mean"]["median"] == pytest.approx(np.median(chain.phi[:, 0]))
+    own = next(name for name in table if name.endswith("space.variance"))
+    ends = np.exp(np.quantile(chain.phi, [0.05, 0.5, 0.95], axis=0))
+    assert any(
+        np.allclose([table[own][key] for key in ("lower", "median", "upper")], ends[:, k])
+        for k in range(n_phi)
+    )
+    assert model.hyperparameter_draws_["n_effective"] == chain.told[3].min() <= len(chain.phi)
 
 
 def test_a_chain_that_contradicts_the_bound_is_left_out():

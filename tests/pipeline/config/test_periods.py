@@ -116,6 +116,8 @@ def test_the_row_that_is_told_is_that_of_the_file(files):
         (BY_NAME, "2026-01", "no file"),
         (BY_NAME, "../up", "is not a period"),
         ({}, "2026-01", "the configuration has no periods"),
+        ({"counts": {"path": "cases_{period}.csv", "value": "cases", "period": "m"}}, None,
+         "has a file for each period, and `period: m` names a column"),
         ({"areas": {"path": "areas.gpkg", "id": "code"},
           "counts": {"value": "cases", "period": "m"}}, "a", "without counts.path"),
     ],

@@ -23,7 +23,6 @@ from pipeline.prediction.support_shares import RULED, covariate_range, read_supp
 from pipeline.products.support import data_support, rough_variance
 from tests.plain import plain
 
-
 ENDS = ("lower", "upper")
 
 

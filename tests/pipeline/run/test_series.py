@@ -165,7 +165,9 @@ def test_an_update_is_near_a_fit_of_all_and_a_run_after_it_has_nothing_to_do(
 
 
 @pytest.mark.ci
-def test_a_correction_touches_its_month_alone(updated: Path, tmp_path: Path) -> None:
+def test_a_correction_touches_its_month_alone(
+    updated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     directory = tmp_path / "run"
     shutil.copytree(updated.parent, directory)
     work = directory / "out/work"
@@ -187,6 +189,14 @@ def test_a_correction_touches_its_month_alone(updated: Path, tmp_path: Path) -> 
     revised = json.loads((work / "stages.json").read_text())["predict"]["summary"]["revised"]
     assert "2024-02" in revised  # three times what neighbours and months say
     assert (directory / "out/periods/2024-02/rate_mean.tif").is_file()
+    # A file of corrections alone takes the other counts out.
+    capsys.readouterr()
+    few = (table["month"] != "2024-02") | table["id"].isin(["A05", "A07"])
+    n_gone = int((~few & table["cases"].notna()).sum())
+    table[few].to_csv(directory / "cases.csv", index=False)
+    assert main(["update", str(directory / updated.name)]) == 0
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert f"warning: 2024-02 had {n_gone + 2} responses and has {n_gone} fewer" in told
 
 
 def test_what_cannot_be_updated_is_said(
