@@ -60,12 +60,14 @@ class VBAgg(KernelModel, AggregateModel):
 
     Parameters
     ----------
-    likelihood : {"poisson", "negative_binomial", "normal", "exponential", "gamma", "binomial"}
-        Distribution of a bag's response; the size of the negative binomial, the normal noise and
-        the shape of the gamma law are learnt. Binomial bags need ``trials``.
+    likelihood : str
+        Distribution of a bag's response: ``poisson``, ``negative_binomial``, ``normal``,
+        ``exponential``, ``gamma``, ``binomial`` or ``beta_binomial``. The size of the negative
+        binomial, the normal noise, the shape of the gamma law and the overdispersion of the
+        beta-binomial are learnt. The last two need ``trials``.
     link : {"auto", "square", "exp", "identity", "probit"}
-        ``Psi``: rate as a function of the latent surface. ``auto`` is square for counts, identity
-        for the normal likelihood, exp for the exponential one and probit for proportions.
+        ``Psi``: rate as a function of the latent surface. ``auto`` is exp for counts and for
+        positive values, identity for the normal likelihood and probit for proportions.
     estimator : {"auto", "bound", "second_order", "log_normal", "monte_carlo"}
         Of what is expected of the likelihood. ``bound``: the paper's Lemma 1 (exp) and Lemma 2
         (square), which see the pixels' marginals alone. ``second_order``: Taylor's, eq. (14) for
@@ -87,7 +89,7 @@ class VBAgg(KernelModel, AggregateModel):
         Sources of responses beside the areas, by name, in the order of their numbers in
         ``Bags(source=...)`` from 1 on: ``likelihood`` of each, and ``offset``, whether its scale is
         learnt (by default); see :mod:`models.likelihoods.sources`.
-    priors : {"none", "weak"}
+    priors : {"weak", "none"}
         Penalised-complexity priors on the kernel and the likelihood, see :mod:`priors`; the bound
         then holds their log density.
     learn_inducing : bool

@@ -73,5 +73,5 @@ class Evaluate(Section):
         examples=[10],
         description="refits to data simulated from the fitted map, which tell how many of the "
         "true rates of pixels its intervals cover: their number, or none; auto: 2 in small "
-        "problems, 10 where gates.pixel_coverage reads them",
+        "problems of one period, 10 where gates.pixel_coverage reads them",
     )
