@@ -4,8 +4,13 @@ May import pipeline and geo.
 """
 
 import os
+import sys
+from importlib.util import find_spec
 
 from flows.login import use_stored_login
+
+if sys.argv[0] == "-m" and find_spec("prefect") is None:  # while Python looks for the module
+    sys.exit("error: flows need Prefect, which is not installed; run pip install -e '.[flows]'")
 
 # Nothing is reported to the makers of dependencies, unless an operator sets it otherwise. Prefect
 # reads these when it is imported; its server and workers inherit them.

@@ -1,8 +1,8 @@
 """Watch maps: start a run for new counts, restart a run whose process died, report late runs.
 
-    python -m flows.watch CONFIG... [--deployment update-map/NAME] [--every SECONDS] [--take]
+    python -m flows.watch CONFIG... [--deployment NAME] [--every SECONDS] [--once] [--take]
 
-`watch_map` checks once. Deploy it with a schedule instead of keeping this process running.
+Needs a Prefect server with the deployment: `python -m flows.serve CONFIG` starts both, and a watch.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
 from prefect.states import AwaitingRetry, Cancelled, Crashed, State
 from prefect.types._datetime import now
 
@@ -146,29 +147,46 @@ def main() -> None:
     parser.add_argument("--deployment")
     parser.add_argument("--every", type=float, default=60.0, metavar="SECONDS")
     parser.add_argument("--grace", type=float, default=GRACE_S, metavar="SECONDS")
+    parser.add_argument("--once", action="store_true", help="check once, and end")
     parser.add_argument(
         "--take", action="store_true", help="take new counts that look cut off, and end"
     )
     options = parser.parse_args()
+    n_taken = 0
     if options.take:
         for config in options.config:
             for arrival in new_counts(config):
                 take(load_watched(config), arrival)
                 print(f"{redacted(arrival.address)}: taken as it is")
+                n_taken += 1
+        if not n_taken:
+            print("nothing is new: no counts were taken")
         return
-    watch(options.config, options.deployment, options.every, options.grace)
+    every = None if options.once else options.every
+    watch(options.config, options.deployment, every, options.grace)
 
 
-def watch(configs: list[str], deployment: str | None, every_s: float, grace_s: float) -> None:
-    """Watch maps until interrupted; an error in one map does not stop the others."""
+def watch(
+    configs: list[str], deployment: str | None, every_s: float | None, grace_s: float
+) -> None:
+    """Watch maps until interrupted, or once; an error in one map does not stop the others."""
     while True:
         for config in configs:
             try:
                 check_server()
                 for line in watch_map.fn(config, deployment, grace_s):
                     print(line, flush=True)
+            except ObjectNotFound:
+                name = deployment or deployment_of(load_watched(config))
+                print(
+                    f"{config}: the server has no deployment {name}; start it with "
+                    f"`python -m flows.serve {config}`, or `python -m flows.deploy {config}`",
+                    flush=True,
+                )
             except Exception as error:
                 print(f"{config}: {error}", flush=True)
+        if every_s is None:
+            return
         time.sleep(every_s)
 
 

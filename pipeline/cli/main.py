@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -287,8 +287,25 @@ def main(arguments: list[str] | None = None) -> int:
         Exit status: see :mod:`pipeline.core.exit_status`.
     """
     if arguments is None:
-        return supervised(_main, ["disagg", *sys.argv[1:]])
+        given = sys.argv[1:]
+        return supervised(_main, ["disagg", *given], lambda text: _log_killed(given, text))
     return _main(arguments)  # of a program that has the say over its own process
+
+
+def _log_killed(arguments: Sequence[str], text: str) -> None:
+    """Write into the file of --log-file what ended a process that could not say it itself."""
+    found: dict[str, str] = {}
+    for place, each in enumerate(arguments):
+        name, given, value = each.partition("=")
+        if name in ("--log-file", "--log-format"):
+            found[name] = value if given else "".join(arguments[place + 1 : place + 2])
+    if "--log-file" not in found:
+        return
+    from pipeline.updates.log_lines import RunLog, open_log_file
+
+    with open_log_file(Path(found["--log-file"])) as stream:
+        form: Any = "json" if found.get("--log-format") == "json" else "text"
+        RunLog(form, stream).write(text.removeprefix("error: "), "error")
 
 
 def _main(arguments: list[str] | None = None) -> int:

@@ -31,7 +31,9 @@ _SI_USER = 0  # si_code of a signal that a process has sent; those of the termin
 _PR_SET_PDEATHSIG = 1
 
 
-def supervised(work: Callable[[], int], words: Sequence[str]) -> int:
+def supervised(
+    work: Callable[[], int], words: Sequence[str], tell: Callable[[str], None] | None = None
+) -> int:
     """Call a function in a child process; return its exit status in the parent.
 
     In the child the function's result is returned, so that its interpreter ends as usual.
@@ -42,6 +44,8 @@ def supervised(work: Callable[[], int], words: Sequence[str]) -> int:
         Returns an exit status.
     words : sequence of str
         The command, for the line that says how to continue.
+    tell : callable, optional
+        Receives what is said of a child that was killed or crashed, beside standard error.
 
     Returns
     -------
@@ -70,7 +74,10 @@ def supervised(work: Callable[[], int], words: Sequence[str]) -> int:
     status, killed_by = _wait(child, passed_on)
     if status in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
         remove_noted(notes.fileno())
-        _report(-status, killed_by, shlex.join(words))
+        text = _report(-status, killed_by, shlex.join(words))
+        if tell is not None:
+            with contextlib.suppress(OSError):
+                tell(text)
     notes.close()
     if killed_by is not None and status == -signal.SIGKILL:
         return 128 + killed_by
@@ -118,7 +125,8 @@ def end_with_parent(parent: int, number: int) -> None:
         os._exit(128 + number)
 
 
-def _report(number: int, asked: int | None, command: str) -> None:
+def _report(number: int, asked: int | None, command: str) -> str:
+    """Say on standard error how a child ended; return the text."""
     go_on = f"finished work is kept; continue with `{command}`"
     if asked is not None and number == signal.SIGKILL:
         word = "interrupted" if asked == signal.SIGINT else "terminated"
@@ -136,3 +144,4 @@ def _report(number: int, asked: int | None, command: str) -> None:
         )
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
+    return text

@@ -1,6 +1,7 @@
 """A server of Prefect that accepts the connection and never answers is given up, with a line."""
 
 import pytest
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import deploy, login, watch
@@ -40,3 +41,15 @@ def test_the_watch_says_so_and_goes_on(silent, country, monkeypatch, capsys):
         watch.watch([str(country / "disagg.yaml")], None, 1.0, 1.0)
     lines = capsys.readouterr().out.splitlines()
     assert [line.rpartition(": ")[2] for line in lines] == ["timed out"] * 2
+
+
+def test_a_watch_without_a_deployment_says_what_to_start(country, monkeypatch, capsys):
+    def missing(*_):
+        raise ObjectNotFound(http_exc=ValueError())
+
+    monkeypatch.setattr(watch.watch_map, "fn", missing)
+    monkeypatch.setattr(watch, "check_server", lambda: None)
+    watch.watch([str(country / "disagg.yaml")], None, None, 1.0)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "the server has no deployment update-map/" in line
+    assert "python -m flows.serve" in line

@@ -238,3 +238,27 @@ def test_the_page_for_the_person_on_duty_has_all_of_them() -> None:
     told = {int(number) for number in re.findall(r"^\| (\d+) ", text, re.MULTILINE)}
     assert {int(status) for status in MEANINGS} <= told
     assert set(MEANINGS) == set(ExitStatus)
+
+
+KILLED = """
+import os, signal, sys
+import pipeline.cli.main as own
+own._main = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # as a machine without memory does
+sys.exit(own.main())
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_killed_process_is_told_in_its_log_file(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "logs/disagg.log"
+    words = ["run", "my.yaml", f"--log-format={form}", "--log-file", str(path)]
+    done = Command(*words, code=KILLED).wait(60)
+    assert done.returncode == 137
+    (line,), (said,) = done.stderr.splitlines(), path.read_text().splitlines()
+    message = line.removeprefix("error: ")
+    assert message.startswith("killed, most often for want of memory")
+    if form == "json":
+        record = json.loads(said)
+        assert (record["level"], record["message"]) == ("error", message)
+    else:
+        assert said.endswith(f"ERROR -: {message}")
