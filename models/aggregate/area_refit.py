@@ -124,8 +124,7 @@ class AreaRefits:
         likelihood, params = model.resolved_likelihood, state.params
         self._model, self._evidence = model, evidence
         self._inverse = state.memory["inverse"]
-        names = ("mean", "theta", *likelihood.parameters)
-        self._phi = np.concatenate([params[name] for name in names])
+        self._phi = np.concatenate([params[name] for name in model.phi_names])
         kernel = whole_kernel(model._kernel(state.fixed))
         self._places = find_places(kernel, likelihood, state.fixed)
         self._jumps = find_jumps(evidence, self._phi, self._places)

@@ -207,7 +207,11 @@ def explanations(chain: Chain, places: Places | None, side: float) -> np.ndarray
 
 
 def told_explanations(state: State) -> list[dict[str, Any]]:
-    """Return the explanations that a fit found to have any weight, in km; see ``VBAgg.modes_``."""
+    """Return the explanations that a fit found to have any weight.
+
+    Of each ``explains``, one of :data:`EXPLANATIONS`; ``weight``, which add up to 1; and medians of
+    ``area_sd``, ``field_sd`` and ``range_km``.
+    """
     scale = float(state.fixed["coord_scale"][0]) if "coord_scale" in state.fixed else 1.0
     return [
         {
@@ -222,6 +226,24 @@ def told_explanations(state: State) -> list[dict[str, Any]]:
         )
         if weight > 0
     ]
+
+
+def told_draws(state: State) -> dict[str, float]:
+    """Return how sure the draws of a fit are; empty without any.
+
+    Returns
+    -------
+    dict
+        ``n_effective``: where they are of a chain, the number of independent draws that say as much
+        of the hyperparameter that is known least; ``nearer``: those that were brought nearer to the
+        optimum, because the bound does not bear them out.
+    """
+    found = {}
+    if "chain" in state.memory:
+        found["n_effective"] = float(state.memory["chain"][3].min())
+    if "nearer" in state.memory:
+        found["nearer"] = float(state.memory["nearer"])
+    return found
 
 
 class Jumps:

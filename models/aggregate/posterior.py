@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from models.gp.scaling import named_kernel
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import Prediction
+
+if TYPE_CHECKING:
+    from models.aggregate.vbagg import VBAgg
 
 WEIGHT = "weight"
 PREFIX = "member/"  # of the stacked arrays of a mixture, packed
@@ -214,8 +218,20 @@ def member_states(state: State) -> list[State]:
     ]
 
 
+def named_at(model: VBAgg, phi: np.ndarray) -> dict[str, float]:
+    """Return a fitted model's hyperparameters by name, at others: ``phi`` has ``phi_names``."""
+    params, first = dict(model.fitted_params()), 0
+    for name in model.phi_names:
+        size = params[name].size
+        params[name], first = phi[first : first + size], first + size
+    return dict(model.unpacked(params).hyperparameters())
+
+
 def tabulated(
-    mode: dict[str, float], each: Sequence[dict[str, float]], weight: np.ndarray
+    mode: dict[str, float],
+    each: Sequence[dict[str, float]],
+    weight: np.ndarray,
+    told: Sequence[dict[str, float]] = (),
 ) -> dict[str, dict[str, float]]:
     """Return each parameter's ``mode`` and, of several parts, ``mean`` and 90 % interval.
 
@@ -225,6 +241,8 @@ def tabulated(
     each : sequence of dict of float
         The same parameters of each part.
     weight : (n_part,) float64
+    told : sequence of dict of float, optional
+        Lower end, median and upper end by the chain that the parts are of.
     """
     table = {name: {"mode": value} for name, value in mode.items()}
     if weight.size > 1:
@@ -232,6 +250,10 @@ def tabulated(
             value = np.array([member[name] for member in each])
             row["mean"] = float(weight @ value)
             row["lower"], row["upper"] = (weighted_quantile(value, weight, q) for q in (0.05, 0.95))
+            if told:
+                low, middle, high = (own[name] for own in told)
+                # A name may fall where its parameter rises.
+                row.update(median=middle, lower=min(low, high), upper=max(low, high))
     return table
 
 

@@ -218,7 +218,7 @@ class ProfileBound(Profile[Objective]):
 
     def __init__(self, model: SurfaceModel, evaluate: Evaluate, n_bag: int) -> None:
         self._model, self._evaluate, self._n_bag = model, evaluate, n_bag
-        self.names = ("mean", "theta", *model.resolved_likelihood.parameters)
+        self.names = model.phi_names
 
     @property
     @override

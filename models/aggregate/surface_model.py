@@ -41,6 +41,10 @@ class SurfaceModel(Protocol):
     def resolved_likelihood(self) -> Likelihood:
         """Distribution of a bag's response."""
 
+    @property
+    def phi_names(self) -> tuple[str, ...]:
+        """Names of the parameters that ``phi`` has, all hyperparameters in one, in their order."""
+
     def block_params(self, state: State) -> Arrays:
         """Return what blocks need of a state."""
 

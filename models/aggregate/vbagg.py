@@ -17,9 +17,9 @@ import numpy as np
 
 from models.aggregate.aggregate_model import AggregateModel
 from models.aggregate.area_refit import AreaRefits
-from models.aggregate.hyperparameter_chain import told_explanations
+from models.aggregate.hyperparameter_chain import told_draws, told_explanations
 from models.aggregate.objective import Estimation, Objective, aggregate, available
-from models.aggregate.posterior import Gaussian, Mixture, posterior_of, tabulated, unpack
+from models.aggregate.posterior import Gaussian, Mixture, named_at, posterior_of, tabulated, unpack
 from models.aggregate.refinement import Refinement
 from models.backend.arena import arena_for
 from models.backend.arrays import namespace, to_host
@@ -338,10 +338,7 @@ class VBAgg(KernelModel, AggregateModel):
         )
 
     def area_refits(self, blocks: Iterable[BagBlock], n_bag: int) -> AreaRefits | None:
-        """Return what fits without some of the ``n_bag`` areas that it was fitted to, cheaply.
-
-        None where it cannot, and a new fit is needed.
-        """
+        """Return what fits without some areas, cheaply; None where a new fit is needed."""
         return AreaRefits.of(self, self.fitted_state(), blocks, n_bag)
 
     @property
@@ -357,34 +354,27 @@ class VBAgg(KernelModel, AggregateModel):
         memory = self.fitted_state().memory
         if "left" not in memory:
             return {}
-        found = {"nats_left": float(memory["left"]), "passes": float(memory["passes"])}
-        if "grad" in memory:
-            found["gradient"] = float(np.abs(memory["grad"]).max())
-        return found
+        grad = memory.get("grad")
+        own = {} if grad is None else {"gradient": float(np.abs(grad).max())}
+        return {"nats_left": float(memory["left"]), "passes": float(memory["passes"]), **own}
 
     @property
     def modes_(self) -> list[dict[str, Any]]:
-        """What the draws of the hyperparameters hold to make neighbouring areas differ.
+        """What draws of the hyperparameters hold to make neighbours differ; empty without them.
 
-        ``explains``, one of ``hyperparameter_chain.EXPLANATIONS``; ``weight``, which add up to 1;
-        medians of ``area_sd``, ``field_sd`` and ``range_km``. Empty without such draws.
+        See ``hyperparameter_chain.told_explanations``.
         """
         return told_explanations(self.fitted_state())
 
     @property
-    def hyperparameter_draws_(self) -> dict[str, float]:
-        """How sure the draws of the hyperparameters are; empty without any.
+    def phi_names(self) -> tuple[str, ...]:
+        """See :class:`models.aggregate.surface_model.SurfaceModel`."""
+        return ("mean", "theta", *self.resolved_likelihood.parameters)
 
-        ``n_effective``: where they are of a chain, the number of independent draws that say as much
-        of the hyperparameter that is known least; ``nearer``: those that were brought nearer to the
-        optimum, because the bound does not bear them out.
-        """
-        memory, found = self.fitted_state().memory, {}
-        if "chain" in memory:
-            found["n_effective"] = float(memory["chain"][3].min())
-        if "nearer" in memory:
-            found["nearer"] = float(memory["nearer"])
-        return found
+    @property
+    def hyperparameter_draws_(self) -> dict[str, float]:
+        """How sure draws of the hyperparameters are, see ``hyperparameter_chain.told_draws``."""
+        return told_draws(self.fitted_state())
 
     def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.
@@ -462,7 +452,6 @@ class VBAgg(KernelModel, AggregateModel):
     def posterior_(self) -> Gaussian | Mixture:
         return self.unpacked(self.fitted_params())
 
-    # -- what users call -----------------------------------------------------------------------
     @property
     def coefficients_(self) -> list[Coefficient]:
         """Slopes of the kernel's linear part, see :mod:`models.gp.linear_part`; maybe none."""
@@ -474,29 +463,14 @@ class VBAgg(KernelModel, AggregateModel):
         Returns
         -------
         dict of dict
-            By name, as :meth:`named_hyperparameters`: ``mode``, the value at the optimum; where
-            hyperparameters are integrated, ``mean``, and ``lower`` and ``upper``, the ends of the
-            central 90 % interval; ``median`` where the draws are of a chain: interval and median
-            are those of the chain then, which is much longer than the draws are many.
+            By name, as :meth:`named_hyperparameters`: ``mode``, at the optimum; of integrated ones
+            ``mean``, and ``lower`` and ``upper``, the ends of the central 90 % interval; ``median``
+            if draws are of a chain, whose median and interval these are then.
         """
-        posterior = self.posterior_
+        posterior, memory = self.posterior_, self.fitted_state().memory
         each = [part.hyperparameters() for part in posterior.parts]
-        table = tabulated(posterior.hyperparameters(), each, posterior.weight)
-        chain = self.fitted_state().memory.get("chain")
-        if chain is not None and each:
-            low, middle, high = (self._named_at(phi) for phi in chain[:3])
-            for name, row in table.items():
-                ends = sorted((low[name], high[name]))  # a name may fall where phi rises
-                row.update(median=middle[name], lower=ends[0], upper=ends[1])
-        return table
-
-    def _named_at(self, phi: np.ndarray) -> dict[str, float]:
-        """Return hyperparameters by name; ``phi`` has the mean, the kernel's and the others."""
-        params, first = dict(self.fitted_params()), 0
-        for name in ("mean", "theta", *self.resolved_likelihood.parameters):
-            size = params[name].size
-            params[name], first = phi[first : first + size], first + size
-        return self.unpacked(params).hyperparameters()
+        told = [named_at(self, phi) for phi in memory.get("chain", ())[:3]]
+        return tabulated(posterior.hyperparameters(), each, posterior.weight, told)
 
     def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> pathwise.Draws:
         return pathwise.draw(

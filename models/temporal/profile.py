@@ -115,7 +115,7 @@ class TemporalProfile(Profile[Visited]):
     ) -> None:
         self._space = space
         self._space_time, self._ask, self._periods = model, evaluate, list(periods)
-        self.names = ("mean", "theta", "time", *model.resolved_likelihood.parameters)
+        self.names = model.phi_names
         self._held: tuple[Arrays, Basis, Smoothed] | None = None
 
     def _prior(self, state: State) -> PathPrior:

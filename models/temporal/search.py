@@ -110,7 +110,8 @@ class TemporalMembers(Members):
             rows = chain.representatives(search.n_member)
             fall = chain.fall[rows] - chain.fall.min()  # below the best: that is not at the fit
             told = np.zeros((0, 4))  # that a chain vouches for the draws
-            return replace(memory, draws=chain.phi[rows], fall=fall, explained=told).into(state)
+            drawn = replace(memory, draws=chain.phi[rows], fall=fall, explained=told)
+            return replace(drawn, chain=chain.told).into(state)
         offsets = member_offsets(covariance, search.n_member, search.model.seed)
         fall = fall_at(offsets, covariance)
         return replace(memory, draws=phi + offsets, fall=fall).into(state)

@@ -107,7 +107,7 @@ class SeriesEvidence:
         ]
         self._level = level_site(link, float(state.params["mean"][0]), state.fixed)
         self.large_sd, self.side = link.large_sd, side_of(state.fixed) or 1.0
-        names = ("theta", "time", *self._likelihood.parameters)
+        names = model.phi_names[1:]  # but the mean
         self._inside: np.ndarray | float = 0.0
         self._inside = self._covariance(np.concatenate([state.params[name] for name in names]))[1]
         axes = state.fixed["coord_mean"].size if "coord_scale" in state.fixed else 0

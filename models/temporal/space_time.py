@@ -100,7 +100,6 @@ class SpaceTime(VBAgg):
     @property
     @override
     def link_name(self) -> str:
-        """The link; ``auto`` is exp where the likelihood allows it."""
         links = LIKELIHOODS[self.likelihood].links
         return ("exp" if "exp" in links else links[0]) if self.link == "auto" else self.link
 
@@ -261,6 +260,11 @@ class SpaceTime(VBAgg):
             **{name: np.array([value]) for name, value in own.items()},
         }
         return State(params, fixed, rate=self.learning_rate)
+
+    @property
+    @override
+    def phi_names(self) -> tuple[str, ...]:
+        return ("mean", "theta", "time", *self.resolved_likelihood.parameters)
 
     def shared_params(self, state: State) -> Arrays:
         """Return what the blocks of all periods need alike."""
