@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,9 +28,6 @@ from models.gp.scaling import named_kernel
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import Prediction
-
-if TYPE_CHECKING:
-    from models.aggregate.vbagg import VBAgg
 
 WEIGHT = "weight"
 PREFIX = "member/"  # of the stacked arrays of a mixture, packed
@@ -216,15 +212,6 @@ def member_states(state: State) -> list[State]:
         )
         for k in range(len(state.members.get(WEIGHT, ())))
     ]
-
-
-def named_at(model: VBAgg, phi: np.ndarray) -> dict[str, float]:
-    """Return a fitted model's hyperparameters by name, at others: ``phi`` has ``phi_names``."""
-    params, first = dict(model.fitted_params()), 0
-    for name in model.phi_names:
-        size = params[name].size
-        params[name], first = phi[first : first + size], first + size
-    return dict(model.unpacked(params).hyperparameters())
 
 
 def tabulated(

@@ -11,7 +11,7 @@ best ``q``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, Protocol, TypeVar, cast
 
@@ -122,11 +122,7 @@ class Profile(ABC, Generic[Visit]):
 
     def unpack(self, state: State, phi: np.ndarray) -> State:
         """Return the state with other hyperparameters."""
-        params, first = dict(state.params), 0
-        for name in self.names:
-            size = params[name].size
-            params[name] = phi[first : first + size].copy()
-            first += size
+        params = with_phi(state.params, self.names, phi)
         return replace(state, params={**params, **self._carried(state, params)})
 
     def at(
@@ -200,6 +196,16 @@ class Profile(ABC, Generic[Visit]):
         if not np.isfinite(grad).all():
             raise NumericalError(sparse_gp.NOT_FINITE)
         return replace(at, value=value, grad=grad, passes=passes)
+
+
+def with_phi(params: Arrays, names: Sequence[str], phi: np.ndarray) -> Arrays:
+    """Return parameters with other hyperparameters: ``phi`` has those of ``names``, in one."""
+    found, first = dict(params), 0
+    for name in names:
+        size = params[name].size
+        found[name] = phi[first : first + size].copy()
+        first += size
+    return found
 
 
 class ProfileBound(Profile[Objective]):

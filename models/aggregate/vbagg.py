@@ -19,7 +19,8 @@ from models.aggregate.aggregate_model import AggregateModel
 from models.aggregate.area_refit import AreaRefits
 from models.aggregate.hyperparameter_chain import told_draws, told_explanations
 from models.aggregate.objective import Estimation, Objective, aggregate, available
-from models.aggregate.posterior import Gaussian, Mixture, named_at, posterior_of, tabulated, unpack
+from models.aggregate.posterior import Gaussian, Mixture, posterior_of, tabulated, unpack
+from models.aggregate.profile_bound import with_phi
 from models.aggregate.refinement import Refinement
 from models.backend.arena import arena_for
 from models.backend.arrays import namespace, to_host
@@ -318,7 +319,6 @@ class VBAgg(KernelModel, AggregateModel):
         return Stats(term.value, block.n_bag, sums), local
 
     def _thinned(self, params: Arrays, block: BagBlock) -> BagBlock:
-        """Return the block's chosen pixels, on the host."""
         cap, scale = int(params["gather"][0]), (params["x_mean"], params["x_sd"])
         return thinned_block(moved(block, to_host), cap, *scale, self.seed)
 
@@ -469,7 +469,9 @@ class VBAgg(KernelModel, AggregateModel):
         """
         posterior, memory = self.posterior_, self.fitted_state().memory
         each = [part.hyperparameters() for part in posterior.parts]
-        told = [named_at(self, phi) for phi in memory.get("chain", ())[:3]]
+        params, names = self.fitted_params(), self.phi_names
+        ends = (with_phi(params, names, phi) for phi in memory.get("chain", ())[:3])
+        told = [self.unpacked(own).hyperparameters() for own in ends]
         return tabulated(posterior.hyperparameters(), each, posterior.weight, told)
 
     def _draws(self, kernel: Kernel, params: Arrays, step: np.ndarray) -> pathwise.Draws:
