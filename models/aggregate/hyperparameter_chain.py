@@ -107,7 +107,7 @@ def find_places(kernel: Kernel, likelihood: Likelihood, fixed: Arrays) -> Places
     noisy = [
         (number, each.excess_power, fixed.get(unit_of(name), np.zeros(1)))
         for number, (name, each) in enumerate(likelihood.parameters.items())
-        if each.excess_power is not None and not each.source
+        if each.of_areas and each.excess_power is not None
     ]
     spatial = [
         term

@@ -55,7 +55,11 @@ class AreaEffect(Likelihood):
         self.needs_trials = base.needs_trials  # type: ignore[misc]
         self.parameters = {
             **base.parameters,
-            AREA_SD: Parameter(float(np.log(START_SD)), 1.0),
+            AREA_SD: Parameter(
+                float(np.log(START_SD)),
+                1.0,
+                tells="Areas differ beyond the map by a factor of about {factor}.",
+            ),
         }
 
     def __str__(self) -> str:

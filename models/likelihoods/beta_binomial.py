@@ -38,7 +38,11 @@ class BetaBinomial(Binomial):
     name = "beta_binomial"
     about = "positives among a number tested, with more spread than binomial ones"
     parameters: Mapping[str, Parameter] = {
-        "log_overdispersion": Parameter(float(np.log(START)), 0.5)
+        "log_overdispersion": Parameter(
+            float(np.log(START)),
+            0.5,
+            tells="People of one area are alike beyond the map; at 0 they would not be.",
+        )
     }
 
     @override

@@ -51,6 +51,9 @@ class Parameter:
         Deviation of a normal prior of the logarithm around its unit; None: no such prior.
     source : str
         Source of responses that it belongs to, where these are not the areas.
+    tells : str
+        What it says to a reader, a sentence: ``{value}`` is the parameter, ``{factor}`` that by
+        which responses vary, ``exp`` of the deviation.
     """
 
     start: float
@@ -58,6 +61,12 @@ class Parameter:
     in_units: bool = False
     spread: float | None = None
     source: str = ""
+    tells: str = ""
+
+    @property
+    def of_areas(self) -> bool:
+        """Whether it is noise between areas, or of their responses."""
+        return self.excess_power is not None and not self.source
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,13 @@ class NegativeBinomial(Likelihood):
     about = "counts with more spread than Poisson's"
     links = ("exp", "square")
     # At the start areas differ by a third.
-    parameters: Mapping[str, Parameter] = {"log_size": Parameter(float(np.log(10.0)), -0.5)}
+    parameters: Mapping[str, Parameter] = {
+        "log_size": Parameter(
+            float(np.log(10.0)),
+            -0.5,
+            tells="Areas differ beyond the map by a factor of about {factor}.",
+        )
+    }
     bound_form = "logarithmic"
 
     @override

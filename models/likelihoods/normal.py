@@ -108,7 +108,12 @@ class NormalAreas(Normal):
 
     parameters: Mapping[str, Parameter] = {
         "log_noise": Parameter(float(np.log(0.5 * NOISE_SHARE)), 0.5, in_units=True),
-        "log_area_noise": Parameter(float(0.5 * np.log(0.5 * NOISE_SHARE)), 1.0, in_units=True),
+        "log_area_noise": Parameter(
+            float(0.5 * np.log(0.5 * NOISE_SHARE)),
+            1.0,
+            in_units=True,
+            tells="Areas of equal covariates differ by about {value} per unit of weight.",
+        ),
     }
 
     def __str__(self) -> str:

@@ -208,10 +208,13 @@ def _figures(
         yield Figure(f"rate of {ids[areas.bag[at]]}", value, even, member)
     parts, one = model.posterior_.parts, np.arange(weight.shape[0])
     named = [part.hyperparameters() for part in parts]
+    noises = {
+        name.removeprefix("log_")
+        for name, parameter in model.resolved_likelihood.parameters.items()
+        if parameter.of_areas
+    }
     for name in named[0]:
-        if name in ("area_sd", "area_noise", "size") or (
-            "_space" in name and ".lengthscale" in name
-        ):
+        if name in noises or ("_space" in name and ".lengthscale" in name):
             yield Figure(name, np.array([values[name] for values in named]), weight, one)
     for same in zip(*(part.coefficients() for part in parts), strict=True):
         within = float(weight @ np.array([slope.sd**2 for slope in same]) / weight.sum())

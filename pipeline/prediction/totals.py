@@ -167,9 +167,11 @@ def _reason(model: Any) -> str:
             "ratio, whatever their size, and its mean of 1 puts half of the areas below "
             f"{np.exp(-0.5 * own['area_sd'] ** 2):.2g} of their fitted count"
         )
-    if "size" in own:
-        return (
-            f"the negative binomial noise (size {own['size']:.2g}) makes the fit match areas by "
-            "ratio, whatever their size"
-        )
+    for name, parameter in model.resolved_likelihood.parameters.items():
+        named = name.removeprefix("log_")
+        if parameter.of_areas and not parameter.in_units:
+            return (
+                f"noise between areas ({named} {own[named]:.2g}) makes the fit match areas by "
+                "ratio, whatever their size"
+            )
     return "the rates that the covariates and the kernel allow cannot follow the areas"

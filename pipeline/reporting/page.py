@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
+from models.likelihoods.likelihood import Likelihood
+from models.likelihoods.registry import find_likelihood
 from pipeline.config.schema import Config
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
@@ -126,7 +128,7 @@ def page_content(found: Found) -> dict[str, Any]:
         "limit": sentence(LIMIT),
         "effects": effects(fit, words),
         "overdispersion": (fit.get(OVERDISPERSION) or {}).get("sentence"),
-        "hyperparameters": hyperparameters(fit, _link(config)),
+        "hyperparameters": hyperparameters(fit, _likelihood(config)),
         "influence": influenced,
         "groups": groups,
         "citation": asked.citation(config, found.sizes["n_areas"]),
@@ -137,12 +139,11 @@ def page_content(found: Found) -> dict[str, Any]:
     }
 
 
-def _link(config: Config) -> str | None:
-    """Return the link, ``auto`` resolved; None without a likelihood."""
-    likelihood, given = config.response_kind.given.likelihood, config.model.link
-    if likelihood is None:
+def _likelihood(config: Config) -> Likelihood | None:
+    """Return the likelihood, the area effect included; None where there is none."""
+    if config.response_kind.given.likelihood is None:
         return None
-    return likelihood.links[0] if given == "auto" else given
+    return find_likelihood(config.model.likelihood, area_effect=config.model.has_area_effect)
 
 
 def reconciled_words(config: Config, scaled: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from models.likelihoods.likelihood import Likelihood, Parameter
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.verdict import KEY as VERDICT
 from pipeline.training.modes import KEY as OVERDISPERSION
@@ -256,28 +257,27 @@ def _of_balance(balance: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"{len(areas)} areas are not in the fit: {first}"
 
 
-def hyperparameters(fit: Mapping[str, Any], link: str | None) -> list[Row]:
+def hyperparameters(fit: Mapping[str, Any], likelihood: Likelihood | None) -> list[Row]:
     """Return the hyperparameters of a fit, with what the common ones mean."""
+    own_parameters = {} if likelihood is None else likelihood.parameters
+    tells = {name.removeprefix("log_"): each for name, each in own_parameters.items()}
     intervals = fit.get("hyperparameter_intervals") or {}
     rows = []
     for name, value in (fit.get("hyperparameters") or {}).items():
         own = intervals.get(name)
         estimate = value if own is None else own.get("median", own["mean"])
         interval = "" if own is None else f"{number(own['lower'])} to {number(own['upper'])}"
-        rows.append(Row(name, number(estimate), interval, _explained(name, estimate, link)))
+        rows.append(Row(name, number(estimate), interval, _explained(name, estimate, tells)))
     return rows
 
 
-def _explained(name: str, value: float, link: str | None) -> str:
+def _explained(name: str, value: float, tells: Mapping[str, Parameter]) -> str:
     own = _COVARIATE.match(name)
     covariate = None if own is None else own[2]
-    if name == "area_sd":
-        # The effect is a factor of the area's total, whatever the link; of values of either sign,
-        # whose link is the identity, none is known.
-        by = "" if link == "identity" else f" by a factor of about {number(math.exp(value))}"
-        return f"Areas differ beyond the map{by}."
-    if name == "area_noise":
-        return f"Areas of equal covariates differ by about {number(value)} per unit of weight."
+    if name in tells:
+        parameter = tells[name]
+        deviation = value ** (parameter.excess_power or 0.0)
+        return parameter.tells.format(value=number(value), factor=number(math.exp(deviation)))
     if name == "mean":
         return "Level of the surface before the link."
     if "lengthscale" in name:

@@ -215,4 +215,5 @@ def test_impossible_responses_are_told_by_bag(bags):
     wrong = Bags(bags.x, bags.offsets, y, bags.weight, bags.coords)
     with pytest.raises(BagsError, match="bag 7 is -2, and a response of the poisson"):
         plain(VBAgg, n_inducing=4).fit(wrong)
-    assert AreaEffect(Poisson()).parameters["log_area_sd"] == Parameter(np.log(0.3), 1.0)
+    own = AreaEffect(Poisson()).parameters["log_area_sd"]
+    assert own == Parameter(np.log(0.3), 1.0, tells=own.tells)

@@ -172,8 +172,9 @@ def test_totals_that_differ_by_more_than_their_interval_are_told_with_the_reason
     total = fitted_total(draws, 0.5)
     ids = ["a", "b", "c"]
 
-    def model(**own: float) -> Any:
-        return SimpleNamespace(named_hyperparameters=lambda: own)
+    def model(likelihood: str = "poisson", **own: float) -> Any:
+        law = find_likelihood(likelihood)
+        return SimpleNamespace(named_hyperparameters=lambda: own, resolved_likelihood=law)
 
     told = explain_difference(total, draws, ids, model(area_sd=0.5))
     assert told is not None
@@ -181,7 +182,9 @@ def test_totals_that_differ_by_more_than_their_interval_are_told_with_the_reason
     assert "area effect (sd 0.5 of the log)" in told
     assert "below 0.88 of their fitted count" in told  # the median of a log-normal of mean 1
     assert told.endswith("largest in a +15, b +1, c +0")
-    assert "size 4" in str(explain_difference(total, draws, ids, model(size=4.0)))
+    assert "size 4" in str(
+        explain_difference(total, draws, ids, model("negative_binomial", size=4.0))
+    )
     assert "kernel" in str(explain_difference(total, draws, ids, model()))
     near = replace(draws, y=np.array([11.0, 25.0, 2.0]), least=None, most=None)
     assert explain_difference(fitted_total(near, 0.5), near, ids, model()) is None

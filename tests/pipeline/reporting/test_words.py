@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from models.likelihoods.area_effect import AreaEffect
-from models.likelihoods.registry import LIKELIHOODS
+from models.likelihoods.registry import LIKELIHOODS, find_likelihood
 from pipeline.reporting.tables import name_column
 from pipeline.reporting.words import answers, cautions, hyperparameters, influence, number
 
@@ -62,15 +62,20 @@ def test_a_period_without_a_case_is_a_map_of_upper_limits():
     assert not any("any cases" in each for each in some)
 
 
-@pytest.mark.parametrize("link", ["exp", "square"])
-def test_the_area_effect_is_a_factor_whatever_the_link(link):
+def test_the_area_effect_is_a_factor():
     """Of totals ``eta e^(sd z)``: by its own draws."""
-    (row,) = hyperparameters({"hyperparameters": {"area_sd": 0.5}}, link)
+    law = find_likelihood("poisson", area_effect=True)
+    (row,) = hyperparameters({"hyperparameters": {"area_sd": 0.5}}, law)
     rng, eta = np.random.default_rng(0), np.full(200_000, 1e6)
     drawn = AreaEffect(LIKELIHOODS["poisson"]).draw(eta, {"log_area_sd": np.log(0.5)}, None, rng)
     factor = np.exp(np.log(drawn / 1e6).std())
     assert row.meaning == f"Areas differ beyond the map by a factor of about {number(1.65)}."
     assert factor == pytest.approx(1.65, abs=0.01)
+
+
+def test_the_size_of_the_negative_binomial_is_a_factor_too():
+    (row,) = hyperparameters({"hyperparameters": {"size": 4.0}}, LIKELIHOODS["negative_binomial"])
+    assert row.meaning == f"Areas differ beyond the map by a factor of about {number(1.65)}."
 
 
 def test_length_scales_are_said_with_their_unit():
@@ -80,7 +85,7 @@ def test_length_scales_are_said_with_their_unit():
             "matern32_space.lengthscale": {"mean": 90.0, "lower": 60.0, "upper": 120.0}
         },
     }
-    space, rain = hyperparameters(fit, "exp")
+    space, rain = hyperparameters(fit, None)
     assert (space.estimate, space.interval) == ("90", "60 to 120")
     assert "90 km" in space.meaning
     assert rain.interval == ""
