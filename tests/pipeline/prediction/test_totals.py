@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import models
+from models.likelihoods.registry import find_likelihood
 from pipeline.config.context import StageContext
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.ingest.stage import ingest
