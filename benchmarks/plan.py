@@ -27,7 +27,10 @@ from benchmarks.report import RESULTS, parsed, wait_with_usage, write_results
 DRAWS = 100  # draws of areas; the 500 of a run would take most of its time
 EPOCHS = {"small": 5, "country": 1, "waves": 1, "months": 50}
 MONTHS = ["--months", "6"]
-FEW = {"inducing: 60": "inducing: 30", "n_moving: 25, n_season: 9": "n_moving: 9, n_season: 4"}
+FEW = {
+    "inducing: 60": "inducing: 30",
+    "options: {n_season: 9}": "options: {n_moving: 9, n_season: 4}",
+}
 CALL = "import sys; from pipeline.cli.main import main; sys.exit(main(sys.argv[1:]))"
 # The process reports its own peak: from outside, the memory of its parent would count too.
 PEAK = (

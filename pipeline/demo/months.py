@@ -28,7 +28,7 @@ CORRECTION = "correction"  # in it, of the table that comes after the last month
 MODEL = """\
 model:                                        # few inducing points: a fit of minutes
   inducing: 60
-  options: {n_moving: 25, n_season: 9}
+  options: {n_season: 9}
 """
 MISSING = 0.05  # share of the counts that never arrive
 SEASON, RAIN, DRIFT = 0.6, 0.35, 0.25  # deviations of the logarithm of the rate

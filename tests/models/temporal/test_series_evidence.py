@@ -159,7 +159,6 @@ def test_draws_are_those_of_the_evidence_where_bags_are_few(
 ) -> None:
     """A mode that the optimum does not see gets its share of the draws."""
     monkeypatch.setattr(hyperparameter_chain, "KEPT", 900)
-    monkeypatch.setattr(search, "BY_BAG", 100.0)
     asked = []
 
     def explored(self: SeriesEvidence, x: np.ndarray) -> Evidence:
@@ -180,6 +179,25 @@ def test_draws_are_those_of_the_evidence_where_bags_are_few(
     monkeypatch.setattr(search, "MOST_CHAINED", 10)
     model_of(**settings).fit(months(3), n_thread=1)
     assert not asked
+
+
+def test_draws_of_a_chain_stay_where_the_bound_falls_by_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hyperparameter_chain, "KEPT", 300)
+    start = []
+
+    def explored(self: SeriesEvidence, x: np.ndarray) -> Evidence:
+        start.append(x)
+        return Evidence(float(-0.5 * (((x - start[0]) / 2.0) ** 2).sum()), 0.0, 100.0)
+
+    monkeypatch.setattr(SeriesEvidence, "at", explored)
+    settings = {"integrate": 6, "kernel": "matern32(space) + area * time(matern12)"}
+    fitted = model_of(**settings).fit(months(3), n_thread=1)
+    drawn, theta = fitted.state_.memory["draws"], fitted.state_.members["theta"]
+    np.testing.assert_allclose(theta, drawn[:, 1 : 1 + theta.shape[1]], rtol=1e-12)
+    assert fitted.hyperparameter_draws_["nearer"] == 0
+    assert np.ptp(theta, axis=0).min() > 1.0
 
 
 def test_places_are_the_areas_own_effect_and_what_stays_in_space() -> None:
