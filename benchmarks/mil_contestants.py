@@ -17,7 +17,8 @@ import numpy as np
 import sklearn
 from sklearn.ensemble import RandomForestClassifier
 
-from benchmarks import mil_baselines
+from benchmarks import mil_attention, mil_baselines
+from benchmarks.mil_attention import ATTENTION, by_attention
 from benchmarks.mil_baselines import BASELINES, by_statistics
 from models.backend.blas import one_blas_thread
 from models.core.block import BagBlock
@@ -116,6 +117,10 @@ def find_contestant(name: str) -> Contestant:
     if name == "counts_forest":
         code = f"{inspect.getsource(counts_forest)} scikit-learn {sklearn.__version__}"
         return Contestant(name, "random forest on counts", counts_forest, code)
+    if name in ATTENTION:
+        about, make = ATTENTION[name]
+        code = code_hash(mil_attention.__name__, packages=("benchmarks",))
+        return Contestant(name, about, by_attention(make), code)
     if kind not in contestants():
         msg = f"{kind} is none of {', '.join(contestants())}"
         raise ValueError(msg)
