@@ -1,7 +1,7 @@
 """The experiments of the classifiers' papers that the data allow, beside our defaults.
 
-    python -m benchmarks.mil_papers [psi gpmil blrt figure1 vwsgp attention] [--repetitions N] [--jobs 1]
-                                    [--records DIR] [--from-records]
+    python -m benchmarks.mil_papers [psi gpmil blrt figure1 vwsgp attention] [--repetitions N]
+                                    [--jobs 1] [--records DIR] [--from-records]
 
 Each experiment is a line of ``EXPERIMENTS``: sets with folds, and what is compared on them. In the
 same run: the paper's settings, our defaults, and scikit-learn on statistics of each bag. Settings
