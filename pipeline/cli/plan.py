@@ -172,6 +172,10 @@ def _stages(found: RunPlan) -> Table:
     for stage in found.stages:
         times = [_time(stage.seconds[n]) if n in stage.seconds else "?" for n in counts]
         table.add_row(stage.name, *times, _size(stage.peak_bytes))
+    every = [[stage.seconds[n] for stage in found.stages if n in stage.seconds] for n in counts]
+    whole = [_time(sum(own)) if len(own) == len(found.stages) else "?" for own in every]
+    table.add_section()
+    table.add_row("a run", *whole, _size(max(stage.peak_bytes for stage in found.stages)))
     return table
 
 

@@ -120,16 +120,12 @@ def prior_sensitivity(
                 "weaker": weaker, "stronger": stronger, "shift": shift, "strong": strong
             }  # fmt: skip
         found["priors"][name] = {"n_effective": effective, **rows}
-        moved = [
-            f"{key} by {row['shift']:+.2g} of its standard deviations"
-            for key, row in rows.items()
-            if row["strong"]
-        ]
+        moved = [f"{key} {row['shift']:+.2g}" for key, row in rows.items() if row["strong"]]
         if moved:
             few = "; few draws carry this finding" if effective < FEWEST else ""
             found["sentences"].append(
-                f"a prior of {PRIORS[name]} of twice the weight would move {', '.join(moved)}: "
-                f"there the prior decides beside the data{few}"
+                f"twice the weight on the prior of {PRIORS[name]} would move, in standard deviations "
+                f"of each: {', '.join(moved)}; there the prior decides beside the data{few}"
             )
     return found
 
