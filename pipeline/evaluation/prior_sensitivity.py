@@ -124,8 +124,8 @@ def prior_sensitivity(
         if moved:
             few = "; few draws carry this finding" if effective < FEWEST else ""
             found["sentences"].append(
-                f"twice the weight on the prior of {PRIORS[name]} would move, in standard deviations "
-                f"of each: {', '.join(moved)}; there the prior decides beside the data{few}"
+                f"twice the weight on the prior of {PRIORS[name]} would move, in standard "
+                f"deviations of each: {', '.join(moved)}; there the prior decides beside the data{few}"
             )
     return found
 
