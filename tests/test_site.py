@@ -88,8 +88,15 @@ def test_the_search_finds_a_page(visit: Any) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        ("desktop", "light"),
+        ("phone", "dark"),
+        pytest.param("desktop", "dark", marks=pytest.mark.slow),
+        pytest.param("phone", "light", marks=pytest.mark.slow),
+    ],
+)
 def test_pages_are_readable(visit: Any, size: str, scheme: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
 

@@ -125,7 +125,8 @@ def prior_sensitivity(
             few = "; few draws carry this finding" if effective < FEWEST else ""
             found["sentences"].append(
                 f"twice the weight on the prior of {PRIORS[name]} would move, in standard "
-                f"deviations of each: {', '.join(moved)}; there the prior decides beside the data{few}"
+                f"deviations of each: {', '.join(moved)}; there the prior decides beside the "
+                f"data{few}"
             )
     return found
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.faults.terminated import LIMIT_S, Ending, Terminations
 
-pytestmark = [pytest.mark.ci, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
