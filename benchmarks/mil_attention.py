@@ -1,10 +1,10 @@
 """Attention models of torchmil for the multiple-instance benchmarks.
 
-They need ``torchmil`` and PyTorch (``disagg[peers]``). Widths, optimiser and epochs are those of
-the benchmark sets in Ilse, Tomczak and Welling (2018, appendix, tables 4 and 5): layers of 256, 128
-and 64 units, Adam with learning rate 5e-4 and weight decay 5e-3, 100 epochs of one bag a step. As
-there, the epoch of the lowest loss on bags set aside is kept; here they are a fifth of the
-training bags. Features are standardised by the training instances. Nothing is searched.
+They need ``torchmil`` and PyTorch (``disagg[peers]``). Layers of 256, 128 and 64 units and steps of
+one bag are those of the benchmark sets in Ilse, Tomczak and Welling (2018), whose optimiser and
+rates differ by set. Here all sets have Adam with learning rate 5e-4 and weight decay 5e-3, 100
+epochs, and the epoch of the lowest loss on a fifth of the training bags, which is set aside.
+Features are standardised by the training instances. Nothing is searched.
 """
 
 from __future__ import annotations

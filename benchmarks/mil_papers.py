@@ -175,10 +175,10 @@ EXPERIMENTS = {
     ),
     "attention": Experiment(
         "Attention models of torchmil (Ilse et al. 2018, table 1)",
-        "Attention pooling, gated attention and a dual stream of the library torchmil, trained "
-        "as Ilse et al. train their models on these sets, a fifth of the training bags set aside "
-        "to choose the epoch. Both columns of the paper are accuracy with the standard error of "
-        "five repetitions.",
+        "Attention pooling, gated attention and a dual stream of the library torchmil, with the "
+        "layers of Ilse et al. and one setting of the optimiser for all sets; a fifth of the "
+        "training bags is set aside to choose the epoch. The figures of the paper are accuracies, "
+        "means of five repetitions.",
         (
             *("Musk1", "Musk2", "Elephant", "CorelAfrican"),
             *("Mutagenesis1", "BrownCreeper", "Newsgroups2", "Protein"),

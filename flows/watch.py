@@ -8,6 +8,7 @@ Needs a Prefect server with the deployment: `python -m flows.serve CONFIG` start
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from datetime import datetime
 from typing import Any
@@ -163,30 +164,39 @@ def main() -> None:
             print("nothing is new: no counts were taken")
         return
     every = None if options.once else options.every
-    watch(options.config, options.deployment, every, options.grace)
+    if not watch(options.config, options.deployment, every, options.grace):
+        sys.exit(1)
 
 
 def watch(
     configs: list[str], deployment: str | None, every_s: float | None, grace_s: float
-) -> None:
-    """Watch maps until interrupted, or once; an error in one map does not stop the others."""
+) -> bool:
+    """Watch maps until interrupted, or once; an error in one map does not stop the others.
+
+    Returns
+    -------
+    bool
+        Whether all maps could be looked at; of one round.
+    """
     while True:
+        looked = True
         for config in configs:
             try:
                 check_server()
                 for line in watch_map.fn(config, deployment, grace_s):
                     print(line, flush=True)
             except ObjectNotFound:
-                name = deployment or deployment_of(load_watched(config))
+                looked = False
                 print(
-                    f"{config}: the server has no deployment {name}; start it with "
+                    f"{config}: the server has no deployment of this map; start it with "
                     f"`python -m flows.serve {config}`, or `python -m flows.deploy {config}`",
                     flush=True,
                 )
             except Exception as error:
+                looked = False
                 print(f"{config}: {error}", flush=True)
         if every_s is None:
-            return
+            return looked
         time.sleep(every_s)
 
 

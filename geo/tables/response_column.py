@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -295,9 +296,14 @@ def totals_among(given: ResponseColumn, known: set[str]) -> list[str]:
 def _off(given: ResponseColumn, sums: list[str], known: set[str]) -> str:
     """Say by how much a row that is called a total differs from the sum of the areas' rows."""
     numbers = np.array([given.spelling.number_or_nan(value) for value in given.values])
-    total = float(np.nansum(numbers[given.ids.isin(known)]))
+    is_area = given.ids.isin(known).to_numpy()
+    hidden = any(
+        math.isnan(number) and not is_missing(value)  # such as <5
+        for number, value in zip(numbers[is_area], given.values[is_area], strict=True)
+    )
+    total = float(np.nansum(numbers[is_area]))
     off = numbers[given.ids.isin(sums)] - total
-    if given.period or len(off) != 1 or not abs(off[0]) > 0:
+    if given.period or hidden or len(off) != 1 or np.isclose(off[0] + total, total):
         return ""
     more = "more" if off[0] > 0 else "less"
     return f", {abs(off[0]):,.6g} {more} than these add up to"

@@ -235,13 +235,14 @@ def told_draws(state: State) -> dict[str, float]:
     -------
     dict
         ``n_effective``: where they are of a chain, the number of independent draws that say as much
-        of the hyperparameter that is known least; ``nearer``: those that were brought nearer to the
-        optimum, because the bound does not bear them out.
+        of the hyperparameter that is known least; ``n`` draws are mixed, ``nearer`` of which were
+        brought nearer to the optimum, because the bound does not bear them out.
     """
     found = {}
     if "chain" in state.memory:
         found["n_effective"] = float(state.memory["chain"][3].min())
     if "nearer" in state.memory:
+        found["n"] = float(state.members["weight"].size)
         found["nearer"] = float(state.memory["nearer"])
     return found
 

@@ -50,6 +50,7 @@ def trust_lines(report: dict[str, Any]) -> Iterator[str]:
             f"{_share(support['people_prior'])} of the people (data_support.tif below "
             f"{support['below']:g})"
         )
+    if support is not None and "pixels_wide" in support:  # earlier runs have not counted them
         yield (
             f"wide intervals: {_share(support['pixels_wide'])} of the pixels and "
             f"{_share(support['people_wide'])} of the people, where rate_upper.tif is more than "

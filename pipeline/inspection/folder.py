@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ import openpyxl
 import pandas as pd
 import pyogrio
 
+from geo.core.columns import is_missing
 from geo.core.errors import InputError, Problem, one_line
+from geo.core.spelling import USUAL
+from geo.core.suppressed import Suppression
 from geo.sources.boundary_formats import BOUNDARIES, read_geoparquet
 from geo.sources.registry import source_of
 from geo.sources.source import Description
@@ -25,6 +29,8 @@ VECTORS = {".gpkg", ".shp", ".geojson", ".json", ".kml", ".fgb", ".geoparquet", 
 TABLES = {".csv", ".tsv", ".txt", ".xlsx", ".parquet"}
 RASTERS = {".tif", ".tiff", ".vrt", ".nc", ".img", ".asc", ".grib", ".grb", ".zarr", ".icechunk"}
 DEPTH = 2  # folders below
+N_TITLE = 1000  # bytes of a title
+_SUPPRESSED = Suppression()
 N_FILES = 5_000
 TITLED = {".csv", ".tsv", ".txt", ".xlsx"}  # tables that may have a title above the names
 _UNNAMED = re.compile(r"|column [A-Z]+|Unnamed: \d+")
@@ -184,38 +190,52 @@ class Folder:
 def _below_title(path: Path, name: str, sheet: str | None) -> tuple[pd.DataFrame, int]:
     """Read a table, and how many rows stand above its names: those of a title, if it has one.
 
-    A title leaves most columns without a name, or is a row of fewer cells than the others.
+    A title is one cell of several words, the first of its row. Names are texts, one of each column.
     """
+    frame, failed = None, None
     try:
         frame, _ = read_table(path, name, sheet=sheet)
-        n_named = len(_named(frame))
-        if 2 * n_named > frame.shape[1] or frame.shape[1] < 2:
-            return frame, 0
     except InputError as error:
-        frame, n_named, failed = None, 1, error
-    for skip in range(1, MOST_SKIPPED + 1) if path.suffix.lower() in TITLED else ():
-        with suppress(InputError):
-            below, _ = read_table(path, name, sheet=sheet, skip_rows=skip)
-            names = _named(below)
-            if (
-                len(names) > n_named
-                and len(names) == below.shape[1]
-                and not any(map(_number, names))
-            ):
-                return below, skip
+        failed = error
+    if _has_title(path, frame):
+        for skip in range(1, MOST_SKIPPED + 1):
+            with suppress(InputError):
+                below, _ = read_table(path, name, sheet=sheet, skip_rows=skip)
+                if below.shape[1] > 1 and _are_names(list(map(str, below.columns))):
+                    return below, skip
     if frame is None:
+        assert failed is not None
         raise failed
     return frame, 0
 
 
-def _named(frame: pd.DataFrame) -> list[str]:
-    """Return the names of the columns that have one."""
-    return [str(c) for c in frame.columns if not _UNNAMED.fullmatch(str(c))]
+def _has_title(path: Path, frame: pd.DataFrame | None) -> bool:
+    """Return whether the first row has one cell, of several words; None: it could not be read."""
+    suffix = path.suffix.lower()
+    if frame is not None:
+        first, *others = map(str, frame.columns)
+        return suffix in TITLED and " " in first and all(map(_UNNAMED.fullmatch, others))
+    if suffix == ".xlsx":  # merged with other cells
+        return True
+    if suffix not in TITLED:
+        return False
+    with path.open("rb") as file:
+        line = file.readline(N_TITLE).strip().rstrip(b",;\t|")
+    return b" " in line and not re.search(rb"[,;\t|]", line)
 
 
-def _number(name: str) -> bool:
-    """Return whether a name is a number, and not a year or a month."""
-    return name.replace(".", "", 1).isdigit() and _DATE.fullmatch(name) is None
+def _are_names(texts: list[str]) -> bool:
+    """Return whether cells may name columns: none is empty, a number, a hidden count."""
+    dates = [text for text in texts if _DATE.fullmatch(text)]  # of a column for each period
+    rest = [text for text in texts if text not in dates]
+    data = any(
+        _UNNAMED.fullmatch(text)
+        or is_missing(text)
+        or not math.isnan(USUAL.number_or_nan(text))
+        or _SUPPRESSED.interval(text) is not None
+        for text in rest
+    )
+    return bool(rest) and not data and len(dates) != 1
 
 
 def _sheets(path: Path) -> list[str | None]:

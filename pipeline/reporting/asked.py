@@ -15,6 +15,7 @@ from pipeline.core.code import installed_version, library_versions
 from pipeline.reporting.words import number, percent
 from pipeline.storage.fingerprint import fingerprint_value
 
+_UNITS = ("unit", "units", "weight_unit")  # `/ 1000 people` is no path
 _PLACES = ("path", "like", "dir", "url", "ca", "cert", "key", "textfile")
 # They change no number, and some name servers and people.
 _PRIVATE = ("compute", "storage", "publish", "update", "notify", "metrics", "check")
@@ -136,7 +137,8 @@ def _named(value: Any) -> Any:
         return {
             key: file_name(item) if key in _PLACES and isinstance(item, str) else _named(item)
             for key, item in value.items()
-        }
+            if key not in _UNITS
+        } | {key: item for key, item in value.items() if key in _UNITS}
     if isinstance(value, str) and PurePosixPath(value).is_absolute():
         return file_name(value)
     return [_named(item) for item in value] if isinstance(value, list) else value

@@ -219,10 +219,10 @@ def name_column(areas: pd.DataFrame, key: str, asked: str | None = None) -> str:
     key : str
         Column of the ids.
     asked : str, optional
-        ``areas.name`` of the configuration: that column, if the table has it.
+        ``areas.name`` of the configuration: that column, where all areas have a name of their own.
     """
-    if asked is not None and asked in areas:
-        return asked
+    if asked in areas and areas[asked].notna().all() and areas[asked].is_unique:
+        return str(asked)
     texts = [str(c) for c in areas.columns if c not in (key, "geometry") and _is_text(areas[c])]
     fit = [c for c in texts if areas[c].notna().all() and areas[c].is_unique]
     # "district_name" before "code", and an id that is a name before all others.

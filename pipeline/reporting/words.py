@@ -15,7 +15,7 @@ from pipeline.training.modes import KEY as OVERDISPERSION
 
 MINUS, UNKNOWN = "\u2212", "\u2013"
 SHOWN_SHARE = 0.005  # shares below it are no caution
-MANY_NEARER = 5  # of usually ten draws
+MANY_NEARER = 0.5  # of the draws
 WIDE_SHARE = 0.1  # of pixels whose intervals are wide: some always are
 TRUTH_SHORT = 0.05  # by which intervals may miss known true rates without a caution
 _SCHEMES = {
@@ -123,11 +123,12 @@ def cautions(
     found = fit.get(OVERDISPERSION) or {}
     if found.get("decided") is False:
         said.append(found["sentence"])
-    nearer = (fit.get("hyperparameter_draws") or {}).get("nearer", 0)
-    if nearer >= MANY_NEARER:
+    drawn = fit.get("hyperparameter_draws") or {}
+    nearer, n_drawn = drawn.get("nearer", 0), drawn.get("n", 0)
+    if nearer and nearer >= MANY_NEARER * n_drawn:
         said.append(
-            f"{nearer:.0f} draws of the hyperparameters were brought nearer to the optimum, "
-            "because the fit does not bear them out: intervals may be too short"
+            f"{nearer:.0f} of {n_drawn:.0f} draws of the hyperparameters were brought nearer to "
+            "the optimum, because the fit does not bear them out: intervals may be too short"
         )
     said += list(_of_evaluation(evaluation or {}))
     said += list(_of_balance(balance))
@@ -276,8 +277,10 @@ def _explained(name: str, value: float, tells: Mapping[str, Parameter]) -> str:
     covariate = None if own is None else own[2]
     if name in tells:
         parameter = tells[name]
+        if "{factor}" not in parameter.tells:
+            return parameter.tells.format(value=number(value))
         deviation = value ** (parameter.excess_power or 0.0)
-        return parameter.tells.format(value=number(value), factor=number(math.exp(deviation)))
+        return parameter.tells.format(factor=number(math.exp(min(deviation, 700.0))))
     if name == "mean":
         return "Level of the surface before the link."
     if "lengthscale" in name:

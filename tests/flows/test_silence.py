@@ -49,7 +49,7 @@ def test_a_watch_without_a_deployment_says_what_to_start(country, monkeypatch, c
 
     monkeypatch.setattr(watch.watch_map, "fn", missing)
     monkeypatch.setattr(watch, "check_server", lambda: None)
-    watch.watch([str(country / "disagg.yaml")], None, None, 1.0)
+    assert not watch.watch([str(country / "disagg.yaml")], None, None, 1.0)
     (line,) = capsys.readouterr().out.splitlines()
-    assert "the server has no deployment update-map/" in line
+    assert "the server has no deployment of this map" in line
     assert "python -m flows.serve" in line

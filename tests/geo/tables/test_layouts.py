@@ -108,6 +108,12 @@ def test_a_total_that_is_none_is_told_by_how_much(tmp_path):
     frame.to_csv(tmp_path / "c.csv", index=False)
     _, (problem,) = _read(tmp_path / "c.csv")
     assert problem.found.endswith("a total of other rows, 1,200 more than these add up to")
+    for cases in (["0.1", "0.2", "0.3"], ["3", "<5", "7"]):  # rounding; a count that is hidden
+        frame["cases"] = cases
+        frame.to_csv(tmp_path / "c.csv", index=False)
+        suppression = Suppression({}, zeros_published=True)
+        _, problems = _read(tmp_path / "c.csv", suppression=suppression)
+        assert any(each.found.endswith("a total of other rows") for each in problems), cases
 
 
 def test_suppressed_counts_are_read_beside_numbers_of_any_format(tmp_path):

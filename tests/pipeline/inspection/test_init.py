@@ -15,6 +15,7 @@ import yaml
 from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
 from pipeline.inspection.columns import count_columns, step_of
+from pipeline.inspection.folder import Folder
 from tests.pipeline.series_inputs import (
     MONTHS,
     areas,
@@ -95,7 +96,7 @@ def _title(directory: Path) -> None:
 def _title_of_text(directory: Path) -> None:
     """Write a CSV file with two lines above the names, the first of which fills all cells."""
     areas().to_file(directory / "areas.gpkg")
-    text = "Ministry of Health\nMalaria,\n" + _one_period().to_csv(index=False)
+    text = "Ministry of Health\nMalaria cases,\n" + _one_period().to_csv(index=False)
     (directory / "cases.csv").write_text(text)
     write_raster(directory / "people.tif", people())
 
@@ -311,6 +312,40 @@ def test_lines_are_told_and_an_answer_to_no_question_is_refused(tmp_path, capsys
     assert not (tmp_path / "disagg.yaml").exists()
     main([*given, "population=pop_density.tif"])
     assert "roads.gpkg: no polygons (`distance: roads.gpkg`" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["A,<5", "A,NA", 'A,"1,234"', "A,-1.5", "A,1e-3", "A,yes", "A,2014", "A,2024-01", "A,12"],
+)
+@pytest.mark.parametrize("header", [",cases", '"",cases', "id,", "id,cases", "id of area,cases"])
+def test_a_row_of_data_is_not_taken_for_names(tmp_path: Path, header: str, first: str) -> None:
+    (tmp_path / "c.csv").write_text(f"{header}\n{first}\nB,7\n")
+    (table,) = Folder.read(tmp_path).tables
+    assert table.skip_rows == 0
+    assert len(table.frame) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "skip"),
+    [
+        ("Cases of 2023\nid,cases\nA,7\n", 1),
+        ("Cases of 2023,\n,\nid,cases\nA,7\n", 2),
+        ("Cases of 2023,,\nid,2022,2023\nA,7,8\n", 1),  # a column for each year
+        ("Cases of 2023,\nA,7\nB,8\n", 0),  # no names at all
+    ],
+)
+def test_a_title_is_left_out(tmp_path: Path, text: str, skip: int) -> None:
+    (tmp_path / "c.csv").write_text(text)
+    (table,) = Folder.read(tmp_path).tables
+    assert table.skip_rows == skip
+
+
+def test_a_row_with_too_many_cells_is_no_title(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("id,name\nA,North,x\n")
+    found = Folder.read(tmp_path)
+    assert not found.tables
+    assert "row 2 has 3 cells" in found.unread[0].found
 
 
 @pytest.mark.parametrize("cells", [("<5", "<5", "7"), ("1.490", "325", "12"), ("1 490", "3", "<5")])

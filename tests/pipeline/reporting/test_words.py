@@ -78,6 +78,15 @@ def test_the_size_of_the_negative_binomial_is_a_factor_too():
     assert row.meaning == f"Areas differ beyond the map by a factor of about {number(1.65)}."
 
 
+def test_noise_in_the_units_of_values_is_told_whatever_its_size():
+    fit = {"hyperparameters": {"noise": 4.4e6, "area_noise": 1516.0}}
+    noise, areas = hyperparameters(fit, find_likelihood("normal", area_effect=True))
+    assert noise.meaning == ""
+    assert "differ by about 1,516 per unit" in areas.meaning
+    (row,) = hyperparameters({"hyperparameters": {"size": 1e-7}}, LIKELIHOODS["negative_binomial"])
+    assert "by a factor of about" in row.meaning
+
+
 def test_length_scales_are_said_with_their_unit():
     fit = {
         "hyperparameters": {"matern32_space.lengthscale": 80.0, "rbf.lengthscale[rain]": 1.5},
