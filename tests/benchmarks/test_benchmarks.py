@@ -25,7 +25,7 @@ NOT_IN_MAKE_BENCH = (
     "qgis_render", "hosts", "host_network", "sizing", "chap_vietnam", "month_alarms",
     "evidence", "typed", "grids", "grid_scores", "design_tables", "exact_areas",
     "exact_posterior", "hmc", "prior_draws", "rank_tests", "records", "gold",
-    "peers", "peer_answers", "peer_kriging", "peer_maps", "peer_svgp",
+    "mil_attention", "peers", "peer_answers", "peer_kriging", "peer_maps", "peer_svgp",
     "mil_baselines", "mil_contestants", "mil_data", "mil_page", "mil_runs", "mil_scores",
 )  # fmt: skip
 

@@ -33,7 +33,9 @@ def with_members(model, weight=WEIGHT, size=0.25, seed=0):
 def adopted(model, members):
     """Return a copy of a fitted model that has these members, or none."""
     other = type(model)(**model.get_params())
-    other.state_ = replace(model.fitted_state(), members=members)
+    state = model.fitted_state()
+    memory = {name: each for name, each in state.memory.items() if name != "chain"}
+    other.state_ = replace(state, members=members, memory=memory)
     other.params_ = other.prediction_params(other.state_)
     other.history_, other.converged_ = model.history_, model.converged_
     return other

@@ -118,7 +118,7 @@ def test_a_response_from_outside_goes_from_the_table_to_the_page(files, proporti
     assert report["response"]["quantity"] == "coverage"
     assert report["held_out"]["area"]["model"]["rates"]["rmse"] < 1
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "Coverage in share, from the shares of 8 areas; 1 more areas are predicted." in page
+    assert "Coverage in share, from the shares of 8 areas; 1 more area is predicted." in page
 
 
 def test_a_response_from_outside_takes_no_other_configuration(proportions, tmp_path):
