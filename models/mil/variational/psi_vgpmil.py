@@ -160,12 +160,16 @@ class PsiVGPMIL(ClosedFormClassifier):
 
     @override
     def automatic_settings(self, mean_size: float) -> Rounds:
-        """Start, variance, then length-scale: all triples would cost three times as much."""
+        """Variance, start, then length-scale: all triples would cost three times as much.
+
+        The start after the variance: at one that is far off both starts are bad, and which is less
+        so says little of the start that is better in the end.
+        """
         del mean_size
         # Under another density P(T | f) is no law of the labels: log Z is missing.
         if self.learn_kernel or not self._density.logistic:
             return []
-        given = {"start": STARTS, "variance": VARIANCES, "lengthscale": LENGTHSCALES}
+        given = {"variance": VARIANCES, "start": STARTS, "lengthscale": LENGTHSCALES}
         return [
             [{name: value} for value in values]
             for name, values in given.items()
