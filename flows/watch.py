@@ -153,8 +153,8 @@ def main() -> None:
         "--take", action="store_true", help="take new counts that look cut off, and end"
     )
     options = parser.parse_args()
-    n_taken = 0
     if options.take:
+        n_taken = 0
         for config in options.config:
             for arrival in new_counts(config):
                 take(load_watched(config), arrival)

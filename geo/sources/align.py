@@ -26,7 +26,7 @@ from geo.grids.conserve import (
 from geo.grids.grid import Grid, Tile, pixel_area_km2, same_crs
 from geo.grids.interpolate import Sampler
 from geo.grids.longitudes import arc, copies, full_turn, near, period, wrapped
-from geo.sources.source import CRS_REMEDY, Source
+from geo.sources.source import Source, crs_remedy
 
 RESAMPLINGS = ("auto", "average", "bilinear", "nearest", "mode", "sum", "cubic")
 
@@ -160,7 +160,7 @@ class _Alignment:
 
     def __init__(self, source: Source, grid: Grid, resampling: str, density: bool) -> None:
         if source.crs is None:
-            msg = f"{source.path}: has no CRS; {CRS_REMEDY}"
+            msg = f"{source.path}: has no CRS; {crs_remedy(source.describe())}"
             raise GridError(msg)
         self.source, self.grid, self.density = source, grid, density
         self.crs = source.crs

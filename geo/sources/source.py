@@ -24,20 +24,6 @@ from geo.sources.raster_header import Level, RasterHeader, check_packing
 #: What to do about a source without a CRS; a NetCDF file, say, cannot be given one.
 CRS_REMEDY = "assign the one it is in (crs: EPSG:xxxx, beside its path)"
 
-
-def crs_remedy(about: Description) -> str:
-    """Return what to do about a raster without a CRS; its extent tells degrees from metres."""
-    transform, (height, width) = about.transform, about.shape
-    xs, ys = zip(transform @ (0, 0), transform @ (width, height), strict=True)
-    west, east, south, north = min(xs), max(xs), min(ys), max(ys)
-    if transform.is_identity or not np.isfinite([west, east, south, north]).all():
-        return CRS_REMEDY
-    extent = f"; it reaches from {west:,.6g} to {east:,.6g} and from {south:,.6g} to {north:,.6g}"
-    if -181 <= west < east <= 361 and -91 <= south < north <= 91:
-        return f"{CRS_REMEDY}{extent}: if these are degrees, crs: EPSG:4326"
-    return f"{CRS_REMEDY}{extent}"
-
-
 N_NAMED = 12
 #: Least and greatest value where all are valid.
 ANY_VALUE = (-math.inf, math.inf)
@@ -190,6 +176,19 @@ class Description:
         return np.rint(values) if np.dtype(self.dtype).kind in "iu" else values
 
 
+def crs_remedy(about: Description) -> str:
+    """Return what to do about a raster without a CRS; its extent tells degrees from metres."""
+    transform, (height, width) = about.transform, about.shape
+    xs, ys = zip(transform @ (0, 0), transform @ (width, height), strict=True)
+    west, east, south, north = min(xs), max(xs), min(ys), max(ys)
+    if transform.is_identity or not np.isfinite([west, east, south, north]).all():
+        return CRS_REMEDY
+    extent = f"; it reaches from {west:,.6g} to {east:,.6g} and from {south:,.6g} to {north:,.6g}"
+    if -181 <= west < east <= 361 and -91 <= south < north <= 91:
+        return f"{CRS_REMEDY}{extent}: if these are degrees, crs: EPSG:4326"
+    return f"{CRS_REMEDY}{extent}"
+
+
 class Source(ABC):
     """Values on a grid of their own.
 
@@ -288,7 +287,7 @@ class Source(ABC):
     def grid(self) -> Grid:
         """The source's own grid; GridError if it is rotated, south-up or without a CRS."""
         if self.crs is None:
-            msg = f"{self.path}: has no CRS; {CRS_REMEDY}"
+            msg = f"{self.path}: has no CRS; {crs_remedy(self.describe())}"
             raise GridError(msg)
         return Grid(self.crs, self.transform, self.shape)
 

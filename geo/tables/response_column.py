@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,8 @@ def read_column(
         ids = paired(ids, set(areas[AREA_ID]))
     remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
     if row_filter is not None:
-        remedy = f"{row_filter[1]} has two {noun}s of an area: keep the later ones, or add up parts"
+        remedy = f"{row_filter[1]} has two {noun}s of an area: keep the later ones"
+        remedy += ", or add up parts" if noun == "count" else ""
     if noun == "count" and ids.duplicated().any():
         remedy += by_period(
             whole, id_text(whole[id_column]), value_column, row_filter and row_filter[0]
@@ -244,14 +246,18 @@ def title_above(
     """Return the remedy that the names stand below the first row, "" if they do not."""
     if layout["skip_rows"] or layout["wide"]:
         return ""
-    for skip in range(1, MOST_SKIPPED + 1):
-        try:
-            table, _ = read_table(path, "", sheet=sheet, **{**layout, "skip_rows": skip})
-        except InputError:
-            continue
+    for skip, table in below_rows(path, sheet=sheet, **layout):
         if set(columns) <= set(map(str, table.columns)):
             return f"set skip_rows: {skip}, for the names stand below"
     return ""
+
+
+def below_rows(path: str | Path, **layout: Any) -> Iterator[tuple[int, pd.DataFrame]]:
+    """Yield a table as it is below its first row, its first two, and so on, where it is one."""
+    for skip in range(1, MOST_SKIPPED + 1):
+        with suppress(InputError):
+            table, _ = read_table(path, "", **{**layout, "skip_rows": skip})
+            yield skip, table
 
 
 def _merged(table: pd.DataFrame, columns: list[str]) -> str:

@@ -153,6 +153,11 @@ class Likelihood(ABC):
         """Whether the aggregate is above 0."""
         return self.aggregates[0] == 0.0
 
+    @property
+    def named_parameters(self) -> dict[str, Parameter]:
+        """The parameters by the names that users read: without the logarithm."""
+        return {name.removeprefix("log_"): each for name, each in self.parameters.items()}
+
     @abstractmethod
     def terms(
         self, y: np.ndarray, eta: np.ndarray, params: Params, bag_data: Any, order: int = 1

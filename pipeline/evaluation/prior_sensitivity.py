@@ -205,11 +205,8 @@ def _figures(
         yield Figure(f"rate of {ids[areas.bag[at]]}", value, even, member)
     parts, one = model.posterior_.parts, np.arange(weight.shape[0])
     named = [part.hyperparameters() for part in parts]
-    noises = {
-        name.removeprefix("log_")
-        for name, parameter in model.resolved_likelihood.parameters.items()
-        if parameter.of_areas
-    }
+    parameters = model.resolved_likelihood.named_parameters
+    noises = {name for name, parameter in parameters.items() if parameter.of_areas}
     for name in named[0]:
         if name in noises or ("_space" in name and ".lengthscale" in name):
             yield Figure(name, np.array([values[name] for values in named]), weight, one)

@@ -6,7 +6,6 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from geo.sources.boundary_formats import BOUNDARIES, read_geoparquet
 from geo.sources.registry import source_of
 from geo.sources.source import Description
 from geo.tables.registry import read_table
-from geo.tables.response_column import MOST_SKIPPED
+from geo.tables.response_column import below_rows
 
 VECTORS = {".gpkg", ".shp", ".geojson", ".json", ".kml", ".fgb", ".geoparquet", ".parquet"}
 TABLES = {".csv", ".tsv", ".txt", ".xlsx", ".parquet"}
@@ -198,11 +197,9 @@ def _below_title(path: Path, name: str, sheet: str | None) -> tuple[pd.DataFrame
     except InputError as error:
         failed = error
     if _has_title(path, frame):
-        for skip in range(1, MOST_SKIPPED + 1):
-            with suppress(InputError):
-                below, _ = read_table(path, name, sheet=sheet, skip_rows=skip)
-                if below.shape[1] > 1 and _are_names(list(map(str, below.columns))):
-                    return below, skip
+        for skip, below in below_rows(path, sheet=sheet):
+            if below.shape[1] > 1 and _are_names(list(map(str, below.columns))):
+                return below, skip
     if frame is None:
         assert failed is not None
         raise failed

@@ -167,11 +167,11 @@ def _reason(model: Any) -> str:
             "ratio, whatever their size, and its mean of 1 puts half of the areas below "
             f"{np.exp(-0.5 * own['area_sd'] ** 2):.2g} of their fitted count"
         )
-    for name, parameter in model.resolved_likelihood.parameters.items():
-        named = name.removeprefix("log_")
-        if parameter.of_areas and not parameter.in_units:
+    law = getattr(model, "resolved_likelihood", None)
+    for name, parameter in ({} if law is None else law.named_parameters).items():
+        if name in own and parameter.of_areas and not parameter.in_units:
             return (
-                f"noise between areas ({named} {own[named]:.2g}) makes the fit match areas by "
+                f"noise between areas ({name} {own[name]:.2g}) makes the fit match areas by "
                 "ratio, whatever their size"
             )
     return "the rates that the covariates and the kernel allow cannot follow the areas"

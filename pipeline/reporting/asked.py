@@ -132,14 +132,10 @@ def configuration(config: Config) -> str:
     return named
 
 
-def _named(value: Any) -> Any:
+def _named(value: Any, key: str = "") -> Any:
     if isinstance(value, dict):
-        return {
-            key: file_name(item) if key in _PLACES and isinstance(item, str) else _named(item)
-            for key, item in value.items()
-            if key not in _UNITS
-        } | {key: item for key, item in value.items() if key in _UNITS}
-    if isinstance(value, str) and PurePosixPath(value).is_absolute():
+        return {key: item if key in _UNITS else _named(item, key) for key, item in value.items()}
+    if isinstance(value, str) and (key in _PLACES or PurePosixPath(value).is_absolute()):
         return file_name(value)
     return [_named(item) for item in value] if isinstance(value, list) else value
 

@@ -183,15 +183,9 @@ def _subtitle(found: Found) -> str:
         hidden = int(is_suppressed(own).sum())
         text += f" and {hidden:,} suppressed)" if hidden else ")"
     n_other = int((~fitted).sum())
-    return (
-        text
-        + (
-            f"; {n_other:,} more {'area is' if n_other == 1 else 'areas are'} predicted"
-            if n_other
-            else ""
-        )
-        + "."
-    )
+    if n_other:
+        text += f"; {n_other:,} more {'area is' if n_other == 1 else 'areas are'} predicted"
+    return f"{text}."
 
 
 def left_out(record: Mapping[str, Any]) -> list[str]:

@@ -260,8 +260,7 @@ def _of_balance(balance: Mapping[str, Any] | None) -> Iterator[str]:
 
 def hyperparameters(fit: Mapping[str, Any], likelihood: Likelihood | None) -> list[Row]:
     """Return the hyperparameters of a fit, with what the common ones mean."""
-    own_parameters = {} if likelihood is None else likelihood.parameters
-    tells = {name.removeprefix("log_"): each for name, each in own_parameters.items()}
+    tells = {} if likelihood is None else likelihood.named_parameters
     intervals = fit.get("hyperparameter_intervals") or {}
     rows = []
     for name, value in (fit.get("hyperparameters") or {}).items():
