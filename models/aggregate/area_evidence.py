@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf
 
 from models.aggregate.linearised import LEAST_PRECISION, Linearised, Sites
 from models.aggregate.surface_model import SurfaceModel
-from models.backend.arrays import cholesky
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, State
 from models.gp.average_covariance import AverageCovariance
@@ -32,6 +32,7 @@ from models.gp.priors import log_prior, log_prior_level, log_prior_noise, side_o
 from models.likelihoods.links import Link
 
 STEP = 0.1  # of the difference that tells the prior of the level
+BORDER = 1e300  # of a factor's last rows, so that these are right-hand sides, solved
 MOST_STEPS, LONGEST, CLOSE = 20, 2.0, 0.003  # of Newton's method; in large deviations of f
 
 
@@ -76,6 +77,7 @@ class AreaEvidence:
         self.seen = np.arange(bags.n_bag)
         params = exactly(model.block_params(state))
         self._kernel = whole_kernel(model._kernel(state.fixed))
+        self._n_theta = self._kernel.n_theta
         link, self._likelihood = model.resolved_link, model.resolved_likelihood
         self._around = around = Linearised(model, state.fixed, params, bags)
         self._cov = AverageCovariance(self._kernel, around.z, around.b, bags.offsets)
@@ -117,12 +119,12 @@ class AreaEvidence:
         Evidence
             Or None where the covariances are not positive definite.
         """
-        found = self._regressed(x, self.prior(x[: self._kernel.n_theta]))
+        found = self._regressed(x, self.prior(x[: self._n_theta]))
         if found is None:
             return None
         value = found.value
         if self._model.priors == "weak":
-            theta, side = x[: self._kernel.n_theta], side_of(self._fixed)
+            theta, side = x[: self._n_theta], side_of(self._fixed)
             value += log_prior(self._kernel, theta, self._model.link_name, side)[0]
             arrays = {name: np.array([each]) for name, each in self.own(x).items()}
             value += log_prior_noise(self._likelihood, arrays, self._fixed)[0]
@@ -130,12 +132,12 @@ class AreaEvidence:
 
     def own(self, x: np.ndarray) -> dict[str, float]:
         """Return the likelihood's parameters among all."""
-        own = x[self._kernel.n_theta :]
+        own = x[self._n_theta :]
         return dict(zip(self._likelihood.parameters, own.tolist(), strict=True))
 
     def prior(self, theta: np.ndarray) -> Prior:
         """Return the prior of ``v`` under parameters of the kernel: (n_theta,)."""
-        cov, inside = self._cov(theta)
+        cov, inside = self._cov.lower(theta)
         # Psi is not linear: the more f varies inside an area, the further its mean is from f's.
         around = self._around
         return Prior(around.offset + around.bent * (inside - self._inside), cov, inside)
@@ -190,17 +192,18 @@ class AreaEvidence:
         Given
             Or None where the covariances are not positive definite.
         """
-        prior, seen = self.prior(x[: self._kernel.n_theta]), self.seen
+        prior, seen = self.prior(x[: self._n_theta]), self.seen
         found = self._regressed(x, prior)
         if found is None:
             return None
+        whole = prior.cov + np.tril(prior.cov, -1).T
         across = solve_triangular(
-            found.lower, prior.cov[np.ix_(seen, rows)], lower=True, check_finite=False
+            found.lower, whole[np.ix_(seen, rows)], lower=True, check_finite=False
         )
         # What the mean adds to each area, less what it adds by way of those that are seen.
         by_mean = self._around.ones[rows] - across.T @ found.by_mean
         mean = prior.mean[rows] + across.T @ found.off + found.mean * self._around.ones[rows]
-        cov = prior.cov[np.ix_(rows, rows)] - across.T @ across
+        cov = whole[np.ix_(rows, rows)] - across.T @ across
         return Given(mean, cov + np.outer(by_mean, by_mean) / found.precision)
 
     def aggregate(self, v: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -224,7 +227,7 @@ class AreaEvidence:
         sd : float
             Deviation of the noise: of a factor on the mean, or in units of the responses'.
         """
-        theta, field = x[: self._kernel.n_theta], 0.0
+        theta, field = x[: self._n_theta], 0.0
         around, here = self._around, self._here
         if self._neighbour is not None:
             for number, term in enumerate(self._cov.terms):
@@ -244,6 +247,7 @@ class Prior:
     ----------
     mean : (n_area,) float64
     cov : (n_area, n_area) float64
+        Its lower triangle, and 0 above it.
     inside : (n_area,) float64
         Variance of ``f`` inside each area.
     """
@@ -316,6 +320,7 @@ def regress(
     Parameters
     ----------
     cov : (n_area, n_area) float64
+        Its lower triangle is read.
     responses, noise : (n_area,) float64
         And the variance of their noise.
     ones : (n_area,) float64
@@ -330,26 +335,27 @@ def regress(
     Regression
         None where the covariance is not positive definite, or nothing tells of the mean.
     """
-    whole = cov.copy()
-    whole[np.diag_indices_from(whole)] += noise
-    try:
-        lower = cholesky(whole)
-    except np.linalg.LinAlgError:
+    n = responses.size
+    # The factor of what is bordered by right-hand sides has these, solved, in its last rows.
+    whole = np.zeros((n + 2, n + 2))
+    whole[:n, :n] = cov
+    whole[n, :n], whole[n + 1, :n] = responses, ones
+    whole[range(n + 2), range(n + 2)] += np.append(noise, (BORDER, BORDER))
+    factor, info = dpotrf(whole.T, lower=0, overwrite_a=1, clean=0)
+    if info != 0:
         return None
-    white = solve_triangular(
-        lower, np.stack([responses, ones], axis=1), lower=True, check_finite=False
-    )
+    lower, white = factor.T[:n, :n], factor.T[n:, :n]
     # The prior of the level, expanded around the fit's, is a response of the mean alone.
     place, known = level
-    precision = float(white[:, 1] @ white[:, 1]) + known
+    precision = float(white[1] @ white[1]) + known
     if not precision > 0.0:
         return None
-    mean = (float(white[:, 1] @ white[:, 0]) + known * place) / precision
-    square = float(white[:, 0] @ white[:, 0]) + known * place**2 - precision * mean**2
+    mean = (float(white[1] @ white[0]) + known * place) / precision
+    square = float(white[0] @ white[0]) + known * place**2 - precision * mean**2
     value = constant - 0.5 * square - float(np.log(np.diag(lower)).sum())
     value -= 0.5 * float(np.log(precision))
-    off = white[:, 0] - mean * white[:, 1]
-    return Regression(value, mean, precision, lower, off, white[:, 1])
+    off = white[0] - mean * white[1]
+    return Regression(value, mean, precision, lower, off, white[1])
 
 
 def level_site(link: Link, mean: float, fixed: Arrays) -> tuple[float, float]:

@@ -11,6 +11,7 @@ average is that of pairs of its pixels.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -19,6 +20,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from models.core.thinning import strata
+from models.gp import compiled_loops
 from models.gp.bag_variance import choose_nodes
 from models.gp.kernel_terms import Term, split_terms
 from models.gp.kernels import Constant, Kernel, Linear, Radial
@@ -69,7 +71,7 @@ class AverageCovariance:
         self._nodes, self._mass, self._apart, self._own = self._choose()
         self.terms = list(split_terms(kernel))
         self._wide = [_is_wide(term) for term in self.terms]
-        self._matrix: list[Matrix] = [self._of(term) for term in self.terms]
+        self._matrix: list[Matrix | _Table] = [self._of(term) for term in self.terms]
         self._known: list[OrderedDict[bytes, Part]] = [OrderedDict() for _ in self.terms]
 
     def __call__(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -82,10 +84,21 @@ class AverageCovariance:
             Variance of ``f`` inside the areas by the terms of two and more dimensions, of which the
             responses tell least.
         """
+        total, inside = self.lower(theta)
+        return total + np.tril(total, -1).T, inside
+
+    def lower(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same, with the covariances' lower triangle and 0 above it."""
         total, inside = np.zeros((self._n_area, self._n_area)), np.zeros(self._n_area)
-        for number in range(len(self.terms)):
+        for number, (term, matrix) in enumerate(zip(self.terms, self._matrix, strict=True)):
+            if isinstance(matrix, _Table):
+                own = theta[term.places]
+                variance = matrix.add_to(total, own)
+                if self._wide[number]:
+                    inside += float(np.exp(own[0])) * self.ones - variance
+                continue
             k, lacking = self.part(number, theta)
-            total += k
+            compiled_loops.add_lower(total, k)
             if lacking is not None:
                 inside += lacking
         return total, inside
@@ -114,7 +127,7 @@ class AverageCovariance:
         known.move_to_end(key)
         return known[key]
 
-    def _of(self, term: Term) -> Matrix:
+    def _of(self, term: Term) -> Matrix | _Table:
         kernel = term.kernel
         if isinstance(kernel, Constant):
             level = np.outer(self.ones, self.ones)
@@ -124,27 +137,9 @@ class AverageCovariance:
             return lambda theta: np.asarray(kernel.matrix(theta, means, means))
         if isinstance(kernel, Radial) and kernel.n_theta == 2:
             if kernel.columns[1] - kernel.columns[0] == 1:
-                return self._tabulated(self._along_line(kernel))
-            return self._tabulated(self._between_strata(kernel))
+                return _Table(self._along_line(kernel), self._n_area)
+            return _Table(self._between_strata(kernel), self._n_area)
         return partial(self._between_nodes, kernel)
-
-    def _tabulated(self, unit: Matrix) -> Matrix:
-        """Interpolate the matrices of a term of variance 1 by the logarithm of its length-scale."""
-        n_table = int(np.clip(TABLE_BYTES / (8.0 * self._n_area**2), 4, 64))
-
-        @lru_cache(n_table)
-        def at(number: int) -> np.ndarray:
-            return unit(np.array([0.0, SHORTEST + STEP * number]))
-
-        def matrix(theta: np.ndarray) -> np.ndarray:
-            place = (np.clip(theta[1], SHORTEST, LONGEST - 1e-9) - SHORTEST) / STEP
-            number = int(place)
-            variance, share = float(np.exp(theta[0])), float(place - number)
-            out = variance * (1.0 - share) * at(number)
-            out += variance * share * at(number + 1)
-            return out
-
-        return matrix
 
     def _along_line(self, kernel: Radial) -> Matrix:
         """Return the matrix of a term of one column: pixels stand between points of a line."""
@@ -239,6 +234,47 @@ class AverageCovariance:
         row = np.repeat(np.arange(self._n_area), [last - start for start, last in places])
         share = csr_array((np.concatenate(shares), (row, np.arange(first))), (self._n_area, first))
         return np.concatenate(nodes), share, places, np.concatenate(masses)
+
+
+class _Table:
+    """Matrices of a term of one length-scale, interpolated by its logarithm.
+
+    Parameters
+    ----------
+    unit : callable
+        The matrix, (n_area, n_area), by the logarithms of variance and length-scale.
+    n_area : int
+    """
+
+    def __init__(self, unit: Matrix, n_area: int) -> None:
+        self._n_area = n_area
+
+        @lru_cache(int(np.clip(TABLE_BYTES / (8.0 * n_area**2), 4, 64)))
+        def at(number: int) -> np.ndarray:
+            return np.ascontiguousarray(unit(np.array([0.0, SHORTEST + STEP * number])))
+
+        self._at = at
+
+    def __call__(self, theta: np.ndarray) -> np.ndarray:
+        total = np.zeros((self._n_area, self._n_area))
+        self.add_to(total, theta)
+        return total + np.tril(total, -1).T
+
+    def add_to(self, total: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """Add the lower triangle to that of ``total``; return the diagonal."""
+        place = (min(max(float(theta[1]), SHORTEST), LONGEST - 1e-9) - SHORTEST) / STEP
+        number = int(place)
+        variance, share = math.exp(theta[0]), place - number
+        diagonal = np.empty(self._n_area)
+        compiled_loops.add_blend(
+            total,
+            self._at(number),
+            self._at(number + 1),
+            variance * (1.0 - share),
+            variance * share,
+            diagonal,
+        )
+        return diagonal
 
 
 def _with_variance(cov: np.ndarray, wanted: np.ndarray) -> np.ndarray:

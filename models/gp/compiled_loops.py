@@ -252,6 +252,24 @@ def averaged(k, share, out):
 
 
 @compiled_pairs
+def add_blend(total, low, high, by_low, by_high, diagonal):
+    """Add ``by_low low + by_high high`` to the lower triangle of ``total``; write its diagonal."""
+    for i in range(total.shape[0]):
+        for j in range(i):
+            total[i, j] += by_low * low[i, j] + by_high * high[i, j]
+        diagonal[i] = by_low * low[i, i] + by_high * high[i, i]
+        total[i, i] += diagonal[i]
+
+
+@compiled_pairs
+def add_lower(total, matrix):
+    """Add the lower triangle of a matrix to that of ``total``."""
+    for i in range(total.shape[0]):
+        for j in range(i + 1):
+            total[i, j] += matrix[i, j]
+
+
+@compiled_pairs
 def exponential_pairs(prior, kq, k, starts, first, factor, over, rows):
     """Write ``e^S - 1``, ``S = prior - kq k'``, and its sums with ``factor``.
 

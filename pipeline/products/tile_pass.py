@@ -2,16 +2,20 @@
 
 The posterior of a tile's pixels is evaluated for the layers, its drawn functions a few thousand
 pixels at a time; layers, sums by area, targeting, totals and shares of support are consumers. Tiles
-are computed on threads and consumed in their order, so that results depend on no thread. Maps of
+are computed on threads, or the parts of a tile where a map has few of them, and consumed in their
+order, so that results depend on no thread. Maps of
 several periods share a pass: the same pixels are evaluated period after period, for what holds
 still costs once so (:mod:`models.temporal.term_runs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,13 +26,17 @@ from pipeline.core.threads import map_in_order
 from pipeline.products.product_types import Layer
 from pipeline.products.tile_pixels import TilePixels, TileReader
 
-#: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
-CHUNK_PIXELS = 16384
+#: Pixels predicted at once: with 400 inducing points about 13 MB a thread.
+CHUNK_PIXELS = 4096
 #: Pixels predicted at once with those of other periods: what holds still of them is in memory.
 JOINT_PIXELS = 2048
 #: Pixels whose draws are in memory at once: with 500 draws 8 MB each for few arrays a thread.
 DRAWN_PIXELS = 2048
+#: Tiles a thread, below which the parts of a tile are computed at the same time instead: the last
+#: tiles would leave threads without work.
+LEAST_TILES = 4
 
+Result = TypeVar("Result")
 #: From the pixels of a tile and a part of them to their factors, (n_draws, n_part).
 Factors = Callable[[TilePixels, slice], np.ndarray]
 
@@ -100,7 +108,7 @@ class Moments:
 
     def of(self, pixels: TilePixels) -> TilePixels:
         """Return the pixels that have a prediction, with the values of every layer."""
-        return predicted([self], [pixels])[0]
+        return predicted([self], [pixels], 1)[0]
 
     def fill(self, found: np.ndarray, pixels: TilePixels, part: slice) -> None:
         """Predict some pixels of a tile: values of every layer, (n_layer, n_pix)."""
@@ -125,16 +133,21 @@ class Moments:
                 found[number, part] = values
 
 
-def predicted(moments: Sequence[Moments], pixels: Sequence[TilePixels]) -> list[TilePixels]:
+def predicted(
+    moments: Sequence[Moments], pixels: Sequence[TilePixels], n_thread: int
+) -> list[TilePixels]:
     """Return the pixels of a tile that have a prediction, map by map; parts by parts of pixels."""
     found = [
         np.empty((len(own.wanted), here.n_pix), np.float32)
         for own, here in zip(moments, pixels, strict=True)
     ]
-    for part in _parts(pixels, min(own.step for own in moments)):
+
+    def fill(part: slice) -> None:
         for own, values, here in zip(moments, found, pixels, strict=True):
             if part.start < here.n_pix:
                 own.fill(values, here, part)
+
+    deque(_of_parts(fill, _parts(pixels, min(own.step for own in moments)), n_thread), maxlen=0)
     made = []
     for own, values, here in zip(moments, found, pixels, strict=True):
         bands = {layer.name: band for layer, band in zip(own.wanted, values, strict=True)}
@@ -145,6 +158,14 @@ def predicted(moments: Sequence[Moments], pixels: Sequence[TilePixels]) -> list[
 def _parts(pixels: Sequence[TilePixels], step: int) -> list[slice]:
     most = max((here.n_pix for here in pixels), default=0)
     return [slice(start, start + step) for start in range(0, most, step)]
+
+
+def _of_parts(
+    function: Callable[[slice], Result], parts: Sequence[slice], n_thread: int
+) -> Iterator[Result]:
+    """Call for each part of a tile, several at the same time; yield the results in order."""
+    n_thread = min(n_thread, len(parts))
+    return map(function, parts) if n_thread <= 1 else map_in_order(function, parts, n_thread)
 
 
 @dataclass(frozen=True)
@@ -247,28 +268,38 @@ def run_passes(
     list of int
         Pixels of each map.
     """
+    tiles = passes[0].reader.tiles
+    cores = n_thread or len(os.sched_getaffinity(0))
+    within = cores if len(tiles) < LEAST_TILES * cores else 1
 
     def of(tile: Tile) -> list[_Found | None]:
         read = [(own, pixels) for own in passes if (pixels := own.read(tile)) is not None]
         chosen, there = [own for own, _ in read], [pixels for _, pixels in read]
         if moments := [own.moments for own in chosen if own.moments is not None]:
-            there = predicted(moments, there)
+            there = predicted(moments, there, within)
         found: dict[int, _Found] = {}
         for own, pixels in zip(chosen, there, strict=True):
             if pixels.n_pix:
                 pixels = own.reader.with_areas(pixels) if own.reader.levels else pixels
                 each = [consumer.begin(pixels) for consumer in own.consumers]
                 found[id(own)] = _Found(own, pixels, each)
-        for part in _parts([made.pixels for made in found.values()], DRAWN_PIXELS):
-            for made in found.values():
-                if made.own.draws is not None and part.start < made.pixels.n_pix:
-                    drawn = made.own.draws.of(made.pixels, part)
-                    for consumer, own_found in zip(made.own.consumers, made.each, strict=True):
-                        consumer.draw(own_found, made.pixels, part, *drawn)
+        drawn = [made for made in found.values() if made.own.draws is not None]
+
+        def draw(part: slice) -> list[tuple[_Found, slice, tuple[np.ndarray, np.ndarray]]]:
+            return [
+                (made, part, made.own.draws.of(made.pixels, part))  # type: ignore[union-attr]
+                for made in drawn
+                if part.start < made.pixels.n_pix
+            ]
+
+        parts = _parts([made.pixels for made in drawn], DRAWN_PIXELS)
+        for made, part, rates in chain.from_iterable(_of_parts(draw, parts, within)):
+            for consumer, own_found in zip(made.own.consumers, made.each, strict=True):
+                consumer.draw(own_found, made.pixels, part, *rates)
         return [found.get(id(own)) for own in passes]
 
     n_pix = [0] * len(passes)
-    for of_tile in map_in_order(of, passes[0].reader.tiles, n_thread):
+    for of_tile in map_in_order(of, tiles, 1 if within > 1 else n_thread):
         for number, made in enumerate(of_tile):
             if made is not None:
                 n_pix[number] += made.pixels.n_pix
