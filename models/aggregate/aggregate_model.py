@@ -25,8 +25,8 @@ from models.training.estimator import Estimator
 from models.training.parameters import Count, Positive
 
 
-class RateDraws(Protocol):
-    """Rate surfaces drawn from a fitted model: the same whatever the tiles."""
+class BagDraws(Protocol):
+    """Drawn rates, as the bags of a block see them."""
 
     @property
     def n_draws(self) -> int:
@@ -35,6 +35,19 @@ class RateDraws(Protocol):
     @property
     def params(self) -> Mapping[str, Any]:
         """The likelihood's parameters, logarithms: of all draws, or (n_draws, 1) of each."""
+
+    def counted(self, bags: BagBlock) -> BagDraws:
+        """Return the same with the aggregates of these bags, for their :meth:`observed_factors`."""
+
+    def bag_counts(self, bags: BagBlock) -> np.ndarray:
+        """Aggregate the rates over each bag: (n_draws, n_bag)."""
+
+    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
+        """Return factors on drawn aggregates (n_draws, n_bag) that the bags' responses ask for."""
+
+
+class RateDraws(BagDraws, Protocol):
+    """Rate surfaces drawn from a fitted model: the same whatever the tiles."""
 
     @property
     def clusters(self) -> np.ndarray:
@@ -45,12 +58,6 @@ class RateDraws(Protocol):
 
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
         """Evaluate the rates, per unit of weight: (n_draws, n_pix)."""
-
-    def bag_counts(self, bags: BagBlock) -> np.ndarray:
-        """Aggregate the rates over each bag: (n_draws, n_bag)."""
-
-    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
-        """Return factors on drawn aggregates (n_draws, n_bag) that the bags' responses ask for."""
 
 
 class Posterior(Protocol):
@@ -190,7 +197,7 @@ class AggregateModel(Estimator):
         *,
         n_draws: int = 500,
         rng: np.random.Generator | None = None,
-        draws: RateDraws | None = None,
+        draws: BagDraws | None = None,
         observed: bool = False,
     ) -> BagPrediction:
         """Return joint draws of the expected response of each bag.
@@ -211,6 +218,7 @@ class AggregateModel(Estimator):
         if draws is None:
             draws = self.sample_functions(n_draws, rng or np.random.default_rng(self.seed))
         likelihood, bag_data = of_block(self.resolved_likelihood, bags)
+        draws = draws.counted(bags) if observed else draws
         drawn = draws.bag_counts(bags)
         if observed:
             drawn = drawn * draws.observed_factors(bags, drawn)

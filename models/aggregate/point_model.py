@@ -222,6 +222,11 @@ class PointDraws:
         return np.tile(to_host(segment_sum(p * mean, bags.offsets)), (self.n_draws, 1))
 
     @override
+    def counted(self, bags: BagBlock) -> PointDraws:
+        del bags
+        return self
+
+    @override
     def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
         return np.ones_like(drawn)
 

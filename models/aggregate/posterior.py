@@ -97,8 +97,12 @@ class Gaussian:
         jitter_sd = float(np.sqrt(sparse_gp.JITTER * np.trace(k_ww) / k_ww.shape[0]))
         mean, scale = float(params["mean"][0]), float(params["base_rate"][0])
         surface = Surface(kernel, theta, w, mean, model.link_name, scale)
-        functions = draw_functions(surface, lower, u_white, jitter_sd, rng, n_feature)
         away = solve_lower(lower, u_white - q.v_mean[:, None], transposed=True)
+        about = np.column_stack([params["alpha"], away])
+        precision = model._precision(params)
+        functions = draw_functions(
+            surface, lower, u_white, about, jitter_sd, rng, n_feature, precision
+        )
         condition = Condition(model, lambda: params, away)
         likelihood = model.resolved_likelihood
         own = likelihood_params(likelihood, params)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from models.aggregate.observed_draws import Condition, Whole
+from models.aggregate.observed_draws import Condition, Whole, WholeSums
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, override
-from models.gp.draws import FunctionDraws
+from models.gp.draws import ROWS, FunctionDraws, add_by_bag
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.links import find_link
@@ -55,15 +56,18 @@ class SurfaceDraws:
 
     @override
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None) -> np.ndarray:
-        z = scaled_inputs(self.fixed, x, coords, np.float64)
+        z = scaled_inputs(self.fixed, x, coords, self.functions.dtype)
         surface = self.functions.surface
-        return surface.scale * find_link(surface.link).value(self.functions.latent(z)).T
+        value = find_link(surface.link).value(self.functions.latent(z)).T
+        return surface.scale * value.astype(np.float64, copy=False)
 
     @override
     def bag_counts(self, bags: BagBlock) -> np.ndarray:
-        z = scaled_inputs(self.fixed, bags.x, bags.coords, np.float64)
-        p = bag_weights(self.likelihood, bags.weight, bags.offsets, 1.0)
-        return self.functions.bag_sums(z, p, bags.offsets)
+        return _over_times([self], [bags], conditioned=False)[0][0]
+
+    @override
+    def counted(self, bags: BagBlock) -> CountedDraws:
+        return count_over_times([self], [bags])[0]
 
     @override
     def observed_factors(
@@ -137,6 +141,10 @@ class PooledDraws:
         return np.concatenate([part.bag_counts(bags) for part in self.parts])[self.order]
 
     @override
+    def counted(self, bags: BagBlock) -> CountedDraws:
+        return count_over_times([self], [bags])[0]
+
+    @override
     def observed_factors(
         self, bags: BagBlock, drawn: np.ndarray, wholes: Sequence[Whole | None] | None = None
     ) -> np.ndarray:
@@ -149,6 +157,115 @@ class PooledDraws:
             found[rows] = part.condition.factors(bags, drawn[rows], few, whole)
             at += part.n_draws
         return found
+
+
+@dataclass(frozen=True)
+class CountedDraws:
+    """Drawn rates, whose aggregates over one block are known.
+
+    Attributes
+    ----------
+    draws : SurfaceDraws or PooledDraws
+    counts : (n_draws, n_bag) float64
+    wholes : tuple of Whole or None
+        Of each set of hyperparameters; None where every pixel is visited.
+    """
+
+    draws: SurfaceDraws | PooledDraws
+    counts: np.ndarray
+    wholes: tuple[Whole | None, ...]
+
+    @property
+    def n_draws(self) -> int:
+        """Number of surfaces."""
+        return self.draws.n_draws
+
+    @property
+    def params(self) -> Any:
+        """The likelihood's parameters (logarithms)."""
+        return self.draws.params
+
+    @override
+    def bag_counts(self, bags: BagBlock) -> np.ndarray:
+        del bags
+        return self.counts
+
+    @override
+    def counted(self, bags: BagBlock) -> CountedDraws:
+        del bags
+        return self
+
+    @override
+    def observed_factors(self, bags: BagBlock, drawn: np.ndarray) -> np.ndarray:
+        return self.draws.observed_factors(bags, drawn, self.wholes)
+
+
+def count_over_times(
+    draws: Sequence[SurfaceDraws | PooledDraws], blocks: Sequence[BagBlock]
+) -> list[CountedDraws]:
+    """Aggregate the rates of each time over the bags of its block.
+
+    Parameters
+    ----------
+    draws : sequence of SurfaceDraws or PooledDraws
+        Of several times, drawn together.
+    blocks : sequence of BagBlock
+        Of each time. Where all have the same pixels, each is evaluated once for all times.
+    """
+    parts = [list(own.parts) if isinstance(own, PooledDraws) else [own] for own in draws]
+    found = [_over_times([own[number] for own in parts], blocks) for number in range(len(parts[0]))]
+    counted = []
+    for t, own in enumerate(draws):
+        counts = np.concatenate([part[t][0] for part in found])
+        counts = counts[own.order] if isinstance(own, PooledDraws) else counts
+        counted.append(CountedDraws(own, counts, tuple(part[t][1] for part in found)))
+    return counted
+
+
+def _over_times(
+    draws: Sequence[SurfaceDraws], blocks: Sequence[BagBlock], *, conditioned: bool = True
+) -> list[tuple[np.ndarray, Whole | None]]:
+    """Return the aggregates of one set of hyperparameters, (n_draws, n_bag), and the sums."""
+    totals = [_Total(own, block, conditioned) for own, block in zip(draws, blocks, strict=True)]
+    for start in range(0, max(block.n_pix for block in blocks), ROWS):
+        for total in totals:
+            total.add(start)
+    return [total.result for total in totals]
+
+
+class _Total:
+    """The sums of one time."""
+
+    def __init__(self, draws: SurfaceDraws, block: BagBlock, conditioned: bool) -> None:
+        self._functions = draws.functions
+        self._z = scaled_inputs(draws.fixed, block.x, block.coords, self._functions.dtype)
+        self._p = bag_weights(draws.likelihood, block.weight, block.offsets, 1.0)
+        self._bag = np.repeat(np.arange(block.n_bag), np.diff(block.offsets))
+        self._sum = np.zeros((block.n_bag, draws.n_draws))
+        condition, self._whole = draws.condition, None
+        if conditioned and condition.thins(block):
+            self._whole = WholeSums(condition.model, condition.params, block, draws.n_draws)
+
+    def add(self, start: int) -> None:
+        """Add the next pixels, if there are any."""
+        rows = slice(start, start + ROWS)
+        z, bag, surface = self._z[rows], self._bag[rows], self._functions.surface
+        if not z.shape[0]:
+            return
+        if self._whole is None:
+            f = self._functions.latent(z)
+        else:
+            f, about = self._functions.latent_and_about(z)
+            self._whole.add(rows, about)
+        value = find_link(surface.link).value(f)
+        value *= self._p[rows, None].astype(value.dtype)
+        add_by_bag(self._sum, bag, value)
+
+    @property
+    def result(self) -> tuple[np.ndarray, Whole | None]:
+        """The aggregates (n_draws, n_bag) and the sums over all pixels."""
+        whole = None if self._whole is None else self._whole.result
+        return self._functions.surface.scale * self._sum.T, whole
 
 
 def allocate(weight: np.ndarray, n_draws: int, rng: np.random.Generator) -> np.ndarray:

@@ -60,6 +60,9 @@ class SurfaceModel(Protocol):
     def _scaled(self, params: Arrays, x: Any, coords: Any) -> np.ndarray:
         """Return scaled inputs: (n_pix, n_dim)."""
 
+    def _precision(self, params: Arrays) -> np.dtype[Any]:
+        """Return the precision of scaled inputs."""
+
     def near(self, params: Arrays, z: Any) -> Arrays:
         """Return the block parameters that matter at scaled inputs (..., n_dim)."""
 

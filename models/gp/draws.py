@@ -9,18 +9,21 @@ tiles it is evaluated on, so sums over pixels, of a district or a country, are j
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from models.backend.arrays import solve_lower
 from models.gp.kernels import Kernel
 from models.gp.random_features import Features
-from models.likelihoods.links import find_link
 
 N_FEATURE = 1024
 LEAST_FEATURES = 256  # of functions that are pooled with those of other draws of hyperparameters
 GROUP_FREQUENCIES = 64  # of a term, that a group of the functions drawn together has to itself
 ROWS = 2048
+#: Of ``f``, what single precision may round off by the inequality of Cauchy and Schwarz: fifty to a
+#: hundred times what it does (docs/design/speed.md).
+ROUNDED = 0.05
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,11 @@ class FunctionDraws:
         Of the kernel at the inducing points.
     group : (n_draws,) int64
         Functions of one group share random features, see :func:`draw_functions`.
+    dtype : dtype
+        Of the inputs that they are evaluated at.
+    about : (n_ind, 1 + n_draws) float64
+        What the kernel is multiplied with for the mean of ``f``, and for how far each draw of the
+        inducing values takes it from there.
     """
 
     surface: Surface
@@ -68,6 +76,8 @@ class FunctionDraws:
     weights: np.ndarray
     coefficients: np.ndarray
     group: np.ndarray
+    dtype: Any
+    about: np.ndarray
 
     @property
     def n_draws(self) -> int:
@@ -83,21 +93,14 @@ class FunctionDraws:
         f += z.dtype.type(of.mean)
         return f
 
-    def bag_sums(self, z: np.ndarray, weight: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Sum ``weight x rate`` over each bag: (n_draws, n_bag), tile by tile of pixels.
-
-        Parameters
-        ----------
-        z : (n_pix, n_dim), scaled inputs;  weight : (n_pix,);  offsets : (n_bag + 1,)
-        """
-        total = np.zeros((offsets.shape[0] - 1, self.n_draws))
-        bag = np.repeat(np.arange(total.shape[0]), np.diff(offsets))
-        for start in range(0, z.shape[0], ROWS):
-            rows = slice(start, start + ROWS)
-            value = find_link(self.surface.link).value(self.latent(z[rows]))
-            value *= weight[rows, None].astype(value.dtype)
-            add_by_bag(total, bag[rows], value)
-        return self.surface.scale * total.T
+    def latent_and_about(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate ``f``, and what ``about`` makes: (n, n_draws) and (n, 1 + n_draws)."""
+        of = self.surface
+        k, _ = of.kernel.cross(of.theta, z, of.w.astype(z.dtype))
+        found = k @ np.hstack([self.coefficients, self.about]).astype(z.dtype)
+        f = found[:, : self.n_draws] + self.features(z) @ self.weights.astype(z.dtype)
+        f += z.dtype.type(of.mean)
+        return f, found[:, self.n_draws :]
 
 
 def add_by_bag(total: np.ndarray, bag: np.ndarray, value: np.ndarray) -> None:
@@ -119,9 +122,11 @@ def draw_functions(
     surface: Surface,
     lower: np.ndarray,
     u_white: np.ndarray,
+    about: np.ndarray,
     jitter_sd: float,
     rng: np.random.Generator,
     n_feature: int = N_FEATURE,
+    precision: Any = np.float64,
 ) -> FunctionDraws:
     """Condition draws of the prior on draws of the inducing values.
 
@@ -137,11 +142,15 @@ def draw_functions(
         Cholesky factor of ``K_WW`` with its jitter.
     u_white : (n_ind, n_draws) float64
         Draws of the whitened inducing values, ``u = mean + lower u_white``.
+    about : (n_ind, 1 + n_draws) float64
+        See :class:`FunctionDraws`.
     jitter_sd : float
         Square root of the jitter: the prior draw at ``W`` carries the same noise as ``K_WW``.
     rng : numpy Generator
     n_feature : int
         Random features of each term of the kernel.
+    precision : dtype
+        Of the inputs that the functions are evaluated at: double where single would show.
     """
     n_draws = u_white.shape[1]
     features = surface.kernel.features(surface.theta, n_feature, rng)
@@ -151,7 +160,18 @@ def draw_functions(
         features, surface.w
     ) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
     coefficients = solve_lower(lower, u_white - solve_lower(lower, at_w), transposed=True)
-    return FunctionDraws(surface, features, weights, coefficients, group)
+    dtype = precision if _rounds(surface, np.hstack([coefficients, about])) else np.float64
+    return FunctionDraws(surface, features, weights, coefficients, group, dtype, about)
+
+
+def _rounds(surface: Surface, coefficients: np.ndarray) -> bool:
+    """Tell whether ``k(x, W)`` times coefficients bears single precision.
+
+    Where inducing points are near one another coefficients are large, and cancel.
+    """
+    prior = float(np.max(surface.kernel.diag(surface.theta, surface.w)))
+    largest = prior * float(np.sqrt((coefficients**2).sum(axis=0).max()))
+    return float(np.finfo(np.float32).eps) * largest < ROUNDED
 
 
 def grouped(features: Features, weights: np.ndarray) -> np.ndarray:

@@ -139,17 +139,14 @@ class FunctionsInTime(FunctionDraws):
     ----------
     terms : JointTerms
         Shared with those of the other times.
-    about : (n_value, 1 + n_draws) float64
-        What the kernel is multiplied with for the mean of ``f``, and for how far each draw of the
-        inducing values takes it from there.
     table, about_table : (n_area + 1, n_draws), (n_area + 1, 1 + n_draws) float64, or None
-        The same of an effect of each area, where the kernel has one; the last is of no area.
+        Of an effect of each area, what ``coefficients`` and ``about`` are of the others, where the
+        kernel has one; the last is of no area.
     column : int
         Of the inputs that has the number of the area.
     """
 
     terms: JointTerms
-    about: np.ndarray
     table: np.ndarray | None = None
     about_table: np.ndarray | None = None
     column: int = -1
@@ -162,8 +159,8 @@ class FunctionsInTime(FunctionDraws):
             f += self.table[self._areas(z)].astype(z.dtype, copy=False)
         return f
 
+    @override
     def latent_and_about(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate ``f``, and what ``about`` makes: (n, n_draws) and (n, 1 + n_draws)."""
         both = Columns(self.weights, np.hstack([self.coefficients, self.about]))
         found = self.terms.at(z, both)
         f, about = found[:, : self.n_draws], found[:, self.n_draws :]

@@ -19,7 +19,13 @@ import numpy as np
 
 from models.aggregate.aggregate_model import learnt_parameters
 from models.aggregate.posterior import PREFIX, WEIGHT, Gaussian, Mixture
-from models.aggregate.rate_draws import PooledDraws, SurfaceDraws, allocate
+from models.aggregate.rate_draws import (
+    CountedDraws,
+    PooledDraws,
+    SurfaceDraws,
+    allocate,
+    count_over_times,
+)
 from models.backend.arrays import solve_lower
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
@@ -33,7 +39,6 @@ from models.likelihoods.observation import likelihood_params
 from models.likelihoods.prediction import Prediction
 from models.temporal.area_draws import OwnEffects
 from models.temporal.basis import Basis
-from models.temporal.joint_counts import CountedDraws, count_over_times
 from models.temporal.joint_functions import Columns, FunctionsInTime, JointTerms
 from models.temporal.joint_moments import JointMoments
 from models.temporal.kept_moments import KeptMoments, Moments
@@ -176,7 +181,7 @@ class Path:
             away = basis.alpha(u_white - mean_v)
             about, own_about = split.parts(np.hstack([basis.alpha(mean_v), away]))
             functions = FunctionsInTime(
-                surface, features, at_shared, coefficients, group, terms=terms, about=about
+                surface, features, at_shared, coefficients, group, np.float64, about, terms
             )
             if effects is not None:
                 table = effects.table(weight, u_own, own_noise)

@@ -277,9 +277,10 @@ def predict_areas(
     -------
     BagPrediction
     """
-    prediction = model.predict_bags(part, draws=functions)
     if not observed:
-        return prediction
+        return model.predict_bags(part, draws=functions)
+    functions = functions.counted(part)
+    prediction = model.predict_bags(part, draws=functions)
     of_areas = functions.observed_factors(part, prediction.draws)
     if factors is not None:
         factors[:, part.bag] = of_areas

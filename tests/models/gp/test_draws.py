@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.gp.draws import GROUP_FREQUENCIES, grouped
+from models.gp.draws import GROUP_FREQUENCIES, Surface, draw_functions, grouped
 from models.gp.kernel_text import parse_kernel
+from models.gp.sparse_gp import factor_of
 
 KERNEL = "ridge + smooth + ard + matern32(space) * matern12(space) + constant"
 
@@ -61,3 +62,21 @@ def test_functions_are_groups_of_their_own_where_there_is_nothing_to_part(text, 
     _, share, group = _shares(kernel, kernel.start(1.0), n_feature, rng, n_draws)
     assert group.tolist() == list(range(n_draws))
     assert (share == 1).all()
+
+
+@pytest.mark.parametrize(("gap", "size", "dtype"), [(0.5, 5, np.float32), (1e-4, 500, np.float64)])
+def test_single_precision_is_for_functions_that_it_does_not_round(gap, size, dtype):
+    # Inducing points that all but coincide have large coefficients, which cancel.
+    kernel = parse_kernel("matern52", 1, has_coords=False)
+    theta, w = np.zeros(2), gap * np.arange(20.0)[:, None]
+    k_ww, _ = kernel.inducing(theta, w)
+    surface = Surface(kernel, theta, w, 0.0, "exp", 1.0)
+    rng = np.random.default_rng(0)
+    u_white, about = size * rng.standard_normal((20, 8)), np.zeros((20, 9))
+    drawn = draw_functions(surface, factor_of(k_ww), u_white, about, 0.0, rng, 64, np.float32)
+    assert drawn.dtype == dtype
+    z = np.linspace(0, 20 * gap, 500)[:, None]
+    error = drawn.latent(z.astype(drawn.dtype)) - drawn.latent(z)
+    assert np.sqrt((error**2).mean()) < 1e-4
+    both, _ = drawn.latent_and_about(z)
+    np.testing.assert_allclose(both, drawn.latent(z), rtol=1e-8, atol=1e-10)

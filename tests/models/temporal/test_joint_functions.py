@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.aggregate import observed_draws
+from models.aggregate import observed_draws, rate_draws
 from models.core.block import BagBlock
 from models.core.protocol import State
 from models.gp import draws as gp_draws
 from models.gp.draws import FunctionDraws
 from models.gp.scaling import scaled_inputs
-from models.temporal import joint_counts
 from models.temporal.joint_functions import FunctionsInTime
 from models.temporal.posterior import PeriodDraws, path_posterior
 from models.temporal.term_runs import KEPT, MOVING, SUMMED, Run
@@ -33,7 +32,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Visit bags in several parts, and let few pixels stand for them."""
     for place, name, value in (
         (gp_draws, "ROWS", 17),
-        (joint_counts, "ROWS", 17),
+        (rate_draws, "ROWS", 17),
         (observed_draws, "PIXELS", 3),
     ):
         monkeypatch.setattr(place, name, value)

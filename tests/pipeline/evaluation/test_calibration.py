@@ -71,6 +71,9 @@ class Surfaces:
     def alone(self, number: int) -> tuple[Surfaces, int]:
         return self, number
 
+    def counted(self, bags: Any) -> Surfaces:
+        return self
+
     def observed_factors(self, bags: Any, drawn: np.ndarray) -> np.ndarray:
         return np.ones_like(drawn)
 

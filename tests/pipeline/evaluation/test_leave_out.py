@@ -126,6 +126,9 @@ class OneNoise:
     def clusters(self) -> np.ndarray:
         return np.zeros((len(self.draws), 2), np.int64)
 
+    def counted(self, bags: Any) -> OneNoise:
+        return self
+
     def observed_factors(self, bags: Any, drawn: np.ndarray) -> np.ndarray:
         return np.ones_like(drawn)
 
