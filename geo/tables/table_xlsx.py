@@ -16,10 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import openpyxl
 import pandas as pd
-from openpyxl.utils import get_column_letter, range_boundaries
-from openpyxl.utils.exceptions import InvalidFileException
 
 from geo.core.columns import suggest
 from geo.core.errors import InputError, Problem, name_first, one_line
@@ -75,6 +72,8 @@ class Xlsx(TableFormat):
             tuple(bound(axis) for axis in zip(*filled, strict=True)) for bound in (min, max)
         )
         if (last - first + 1) * (right - left + 1) > CELLS_MAX:
+            from openpyxl.utils import get_column_letter
+
             ends = [f"{get_column_letter(j)}{i}" for i, j in ((first, left), (last, right))]
             found = f"sheet {formulas.title!r} is filled from {' to '.join(ends)}, mostly empty"
             remedy = "remove what stands far from the table, or save the table as CSV"
@@ -106,6 +105,8 @@ class Xlsx(TableFormat):
         if len(numbered) == 1 and len(formulas.parent.worksheets) > 1:
             found = f"sheet {formulas.title!r} has no rows below its first"
             raise InputError(Problem(str(path), found, _other_sheets(formulas)))
+        from openpyxl.utils import get_column_letter
+
         # As in a CSV file, the second of two equal names becomes "name.1".
         names: list[str] = []
         for place, cell in enumerate(header, left):
@@ -154,6 +155,8 @@ def _check_ranges(path: str, name: str, archive: zipfile.ZipFile) -> None:
 
 
 def _n_cell(reference: str) -> int:
+    from openpyxl.utils import range_boundaries
+
     try:
         left, top, right, bottom = range_boundaries(reference)
     except (ValueError, TypeError):
@@ -164,6 +167,9 @@ def _n_cell(reference: str) -> int:
 
 
 def _sheet(path: str | Path, part: str | None, *, values: bool) -> Any:
+    import openpyxl  # starts slowly, and most tables are text
+    from openpyxl.utils.exceptions import InvalidFileException
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of extensions, such as drop-down lists

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.interpolate import CubicHermiteSpline
+import scipy  # its parts are imported when first used: interpolate starts slowly
 from scipy.special import dawsn, digamma
 
 from models.backend.arrays import like, namespace, segment_max, segment_sum, spread, to_host
@@ -175,7 +175,7 @@ def log_square_moment(m: Any, s: Any) -> tuple[Any, Any, Any]:
 
 
 @lru_cache(maxsize=1)
-def _table() -> CubicHermiteSpline:
+def _table() -> scipy.interpolate.CubicHermiteSpline:
     """Tabulate ``g(u^2) - gamma`` by ``u``; within 1e-11."""
     from scipy.stats import poisson  # starts slowly
 
@@ -184,4 +184,4 @@ def _table() -> CubicHermiteSpline:
     j = np.arange(160)
     value = poisson.pmf(j, u[:, None] ** 2) @ digamma(0.5 + j) + np.log(4.0)
     # log v^2 = log s + E log chi'^2, and E log chi^2_k = log 2 + psi(k/2): take out log(s/2).
-    return CubicHermiteSpline(u, value, 4.0 * dawsn(u))
+    return scipy.interpolate.CubicHermiteSpline(u, value, 4.0 * dawsn(u))

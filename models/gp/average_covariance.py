@@ -20,12 +20,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from models.core.thinning import strata
-from models.gp import compiled_loops
 from models.gp.bag_variance import choose_nodes
 from models.gp.kernel_terms import Term, split_terms
 from models.gp.kernels import Constant, Kernel, Linear, Radial
 from models.gp.regression_kernels import Ridge
-from models.gp.shapes import SHAPES
+from models.gp.shapes import SHAPES, loops
 
 STEP = 0.2  # of the logarithm of a length-scale: interpolation errs by .002 of a correlation
 SHORTEST, LONGEST = -6.0, 6.0  # logarithms, of scaled inputs
@@ -98,7 +97,7 @@ class AverageCovariance:
                     inside += float(np.exp(own[0])) * self.ones - variance
                 continue
             k, lacking = self.part(number, theta)
-            compiled_loops.add_lower(total, k)
+            loops().add_lower(total, k)
             if lacking is not None:
                 inside += lacking
         return total, inside
@@ -266,7 +265,7 @@ class _Table:
         number = int(place)
         variance, share = math.exp(theta[0]), place - number
         diagonal = np.empty(self._n_area)
-        compiled_loops.add_blend(
+        loops().add_blend(
             total,
             self._at(number),
             self._at(number + 1),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy  # its parts are imported when first used: optimize starts slowly
 
 from models.backend.arrays import cholesky, gram, inverse_lower
 from models.core.errors import NumericalError
@@ -88,7 +88,7 @@ class SiteSums:
         def loss(log_factor: float) -> float:
             return -self.grown(float(np.exp(log_factor)), n_ind).bound()
 
-        found = minimize_scalar(
+        found = scipy.optimize.minimize_scalar(
             loss, bounds=(-FARTHEST, FARTHEST), method="bounded", options={"xatol": CLOSE}
         )
         return float(np.exp(found.x)) if found.fun < loss(0.0) else 1.0

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+import scipy  # its parts are imported when first used: optimize starts slowly
 from scipy.special import expit, logit
 
 from models.core.protocol import override
@@ -132,7 +132,7 @@ class MixedRate(OneRate):
             return float(-value) if np.isfinite(value) else 1e300
 
         if within is not None:  # the middles of intervals tell of no rate
-            found = minimize_scalar(
+            found = scipy.optimize.minimize_scalar(
                 lambda u: loss(out(u), np.inf), [into(start) - 1.0, into(start)]
             )
             alone = cls(float(out(found.x)), np.inf)
@@ -142,8 +142,10 @@ class MixedRate(OneRate):
         sizes = np.linspace(*LOG_SIZES, 24)
         near = int(np.argmin([loss(start, each) for each in sizes]))
         low, high = sizes[max(near - 1, 0)], sizes[min(near + 1, sizes.size - 1)]
-        first = minimize_scalar(lambda s: loss(start, s), bounds=(low, high), method="bounded")
-        best = minimize(
+        first = scipy.optimize.minimize_scalar(
+            lambda s: loss(start, s), bounds=(low, high), method="bounded"
+        )
+        best = scipy.optimize.minimize(
             lambda p: loss(out(p[0]), p[1]),
             [into(start), first.x],
             method="Nelder-Mead",
@@ -216,7 +218,7 @@ class LikelihoodRate(OneRate):
         first = np.array([into(rate), *law.start().values()])
         options = {"xatol": 1e-6, "fatol": 1e-9, "maxiter": 4000}
         with np.errstate(all="ignore"):
-            found = minimize(
+            found = scipy.optimize.minimize(
                 loss,
                 first,
                 method="Nelder-Mead",

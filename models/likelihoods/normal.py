@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy  # its parts are imported when first used: optimize starts slowly
 
 from models.backend.arrays import namespace, segment_sum
 from models.core.protocol import Summary, override
@@ -192,7 +192,7 @@ class ValueRate(OneRate):
         grid = np.linspace(0.0, 1.0, 41)
         near = int(np.argmin([at(float(share))[0] for share in grid]))
         low, high = grid[max(near - 1, 0)], grid[min(near + 1, grid.size - 1)]
-        found = minimize_scalar(
+        found = scipy.optimize.minimize_scalar(
             lambda share: at(float(share))[0],
             bounds=(low, high),
             method="bounded",

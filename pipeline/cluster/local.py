@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dask.utils import format_bytes, parse_bytes
-
 from geo.core.errors import InputError, Problem
 from pipeline.config.schema import Config
 
@@ -96,6 +94,8 @@ def allocate_workers(compute: Compute, n_gpu: int = 0) -> Workers:
         raise InputError(Problem("compute.workers", found, "give fewer, or auto"))
     if compute.memory == "auto":
         return Workers(count, threads, int((1 - RESERVED_SHARE) * available / count))
+    from dask.utils import format_bytes, parse_bytes  # dask starts slowly
+
     each = int(parse_bytes(compute.memory))
     if count * each > available:
         found = f"{count} workers of {compute.memory}, and {format_bytes(available)} for us"
@@ -117,10 +117,12 @@ def n_thread(config: Config) -> int | None:
 def block_device(config: Config) -> dict[str, Any]:
     """Return what computes blocks, and how much of a GPU's memory they may fill."""
     memory = config.compute.device_memory
-    return {
-        "device": config.compute.device,
-        "device_memory": None if memory == "auto" else int(parse_bytes(memory)),
-    }
+    found: dict[str, Any] = {"device": config.compute.device, "device_memory": None}
+    if memory != "auto":
+        from dask.utils import parse_bytes
+
+        found["device_memory"] = int(parse_bytes(memory))
+    return found
 
 
 def driver_device(config: Config) -> dict[str, Any]:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from dask.system import CPU_COUNT
-
 from geo.core.stopping import Stopped, stoppable
 from models.backend.blas import one_blas_thread
 
@@ -85,6 +83,8 @@ def run_tasks(
     workers : int, optional
         Number of threads; the number of cores, as Dask counts them, if not given.
     """
+    from dask.system import CPU_COUNT  # starts slowly
+
     stop = threading.Event()
 
     def guarded(call: tuple[object, ...]) -> Result:

@@ -21,6 +21,7 @@ from pipeline.store.level_areas import titles_of
 N_NAMED = 5
 N_AREA = 10  # with a count, from which one can stand apart
 N_AROUND = 8  # nearest areas whose median rate is expected of an area
+NORMAL = 1.4826  # standard deviation of a normal distribution, in median absolute deviations
 FAR = 100.0  # times more, or less, than expected
 LARGE = 100.0  # cases: chance alone takes fewer far
 SPREAD = 4.0  # standard deviations, by the median, of what is around
@@ -76,15 +77,13 @@ def beside_neighbours(
     at = np.flatnonzero(known)
     if at.size < N_AREA:
         return None
-    from scipy.stats import median_abs_deviation  # slow to import
-
     value, below = y[at], exposure[at]
     # Half a case more: a count of 0 has a logarithm, and is as far off as it can tell.
     level = np.log((value + 0.5) / below) if counts else value / below
     around = _around(areas.iloc[at], level)
     expected = (np.exp(around) if counts else around) * below
     distance = level - around
-    spread = float(median_abs_deviation(distance, scale="normal"))
+    spread = NORMAL * float(np.median(np.abs(distance - np.median(distance))))
     return Beside(at, value, expected, distance, spread)
 
 
