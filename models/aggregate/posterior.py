@@ -17,6 +17,7 @@ from models.aggregate.observed_draws import Condition
 from models.aggregate.rate_draws import PooledDraws, SurfaceDraws, allocate
 from models.aggregate.surface_model import SurfaceModel
 from models.backend.arrays import solve_lower
+from models.backend.blas import in_threads, one_blas_thread
 from models.core.protocol import Arrays, State
 from models.gp import sparse_gp
 from models.gp.averages import averages
@@ -195,12 +196,15 @@ def unpack(model: SurfaceModel, params: Arrays) -> Gaussian | Mixture:
 def posterior_of(model: SurfaceModel, state: State) -> Gaussian | Mixture:
     """Return the posterior of a learnt state."""
     whitened_q = ("v_mean", "root")
-    mode, *parts = (
-        Gaussian(
-            model, {**model.block_params(one), **{name: one.params[name] for name in whitened_q}}
-        )
-        for one in (state, *member_states(state))
-    )
+    states = state, *member_states(state)
+
+    def of(number: int) -> Gaussian:
+        one = states[number]
+        own = {name: one.params[name] for name in whitened_q}
+        return Gaussian(model, {**model.block_params(one), **own})
+
+    with one_blas_thread():
+        mode, *parts = in_threads(of, range(len(states)), None)
     return Mixture(mode, tuple(parts), state.members[WEIGHT]) if parts else mode
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -56,7 +57,6 @@ class Estimator:
     saves_local: ClassVar[bool] = True
 
     state_: State
-    params_: Arrays
     history_: list[dict[str, float]]
     converged_: bool
     seed: int
@@ -135,7 +135,7 @@ class Estimator:
     def adopt(self, training: Training) -> Self:
         """Take over the result of the training loop; return self."""
         self.state_ = training.state
-        self.params_ = self.prediction_params(training.state)
+        self.params_ = self.prediction_params(training.state)  # a fit may be repeated
         self.history_ = list(training.history)
         self.converged_ = training.converged
         return self
@@ -177,6 +177,11 @@ class Estimator:
             raise NotFittedError(msg)
         return self.state_
 
+    @cached_property
+    def params_(self) -> Arrays:
+        """Return what a block of pixels needs to be predicted; once it is asked for."""
+        return self.prediction_params(self.fitted_state())
+
     def fitted_params(self) -> Arrays:
         """Return the block parameters, or raise NotFittedError."""
         self.fitted_state()
@@ -199,7 +204,6 @@ class Estimator:
         """Rebuild from the folder that :meth:`save` wrote, its ``model.json`` given as ``meta``."""
         model = cls(**meta["parameters"])
         model.state_ = load_arrays(path, meta)
-        model.params_ = model.prediction_params(model.state_)
         model.history_, model.converged_ = meta["history"], meta["converged"]
         model.restore_beside(meta)
         return model
