@@ -62,7 +62,7 @@ class PeriodModel(SpaceTime):
         return model
 
     @cached_property
-    def params_(self) -> Arrays:  # type: ignore[override]
+    def params_(self) -> Arrays:
         """The packed posterior of this time; where functions are drawn already nobody asks."""
         return self.posterior_.pack()
 
