@@ -18,13 +18,13 @@ from geo.core.errors import InputError, Problem, name_first
 from geo.tables.registry import tables_kept
 from pipeline.config.context import StageContext
 from pipeline.config.covariate_schema import INPUT_KEYS
-from pipeline.config.schema import Config, later_key, path_key
+from pipeline.config.schema import Config
 from pipeline.config.years import told_people
 from pipeline.core.progress import Progress
 from pipeline.ingest.ahead import ahead_of, remove_ahead, write_ahead
 from pipeline.ingest.checked import suspicions_logged
 from pipeline.ingest.counted import area_changes, areas_together, each_period, told_unions
-from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints
+from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints, joined, moving_print
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.layer_keys import described_of, head_of, layers_of
 from pipeline.ingest.moving import write_moving
@@ -162,29 +162,18 @@ def moving_prints(
     InputError
         If a cube does not have all steps of a period, or a table not all areas.
     """
-    config, given = context.config, context.inputs
+    config, problems = context.config, list[Problem]()
     series = config.series
     assert series is not None
     each = {}
     for label in series.periods:
-        own = config.at(label)
-        parts: dict[str, list[Any]] = {}
-        for name in config.moving():
-            section, at = layers_of(own)[name], "" if label == config.period else f".{label}"
-            file, described = (
-                given.get(path_key(head_of(name) + at, section), ""),
-                described_of(section),
-            )
-            if tables is not None and name != "population" and section.table is not None:
-                values = tables.values(own, name, cubes.problems)
-                file = "" if values is None else fingerprint_value(values.tolist())
-            elif section.aggregate is not None:
-                file = cubes.of(own, name, file, described)
-            parts[name] = [file, described]
-            if name == "population" and (later := own.later_people()) is not None:
-                parts[name] += [given.get(later_key(name + at), ""), later[1]]
+        parts = {
+            name: moving_print(context, label, name, cubes, tables, problems)
+            for name in config.moving()
+        }
         each[label] = fingerprint_value([standing, parts])
-    cubes.check()
+    if problems:
+        raise InputError(joined(problems))
     return each
 
 
