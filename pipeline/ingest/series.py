@@ -218,7 +218,7 @@ def _counted(config: Config) -> Config:
 def _standing(config: Config, inputs: Inputs, problems: list[Problem]) -> Inputs:
     """Return what stands still of the inputs, with the counts of all periods."""
     moving = config.moving()
-    counts = inputs.counts
+    counts = inputs.responses.counts
     if counts is not None and inputs.areas is not None:
         each = each_period(config, inputs.areas, problems)
         found = [own.least for own in each.values() if own.least is not None]
@@ -226,9 +226,7 @@ def _standing(config: Config, inputs: Inputs, problems: list[Problem]) -> Inputs
             table = pd.concat(found, axis=1)
             counts = table.sum(axis=1, min_count=1)
     covariates = {name: each for name, each in inputs.covariates.items() if name not in moving}
-    return replace(inputs, covariates=covariates, counts=counts, tested=None, weights=None,
-        margins=None,
-    )  # fmt: skip
+    return replace(inputs, covariates=covariates, responses=Columns(counts))
 
 
 def read_all(
@@ -254,12 +252,12 @@ def read_all(
     ids = pd.Index(areas[AREA_ID].astype(str))
     order = ids.get_indexer(list(store.ids))
     each, unions = dict[str, Columns](), dict[str, np.ndarray]()
-    for label, given in counted.items():
+    for label, found in counted.items():
         people = pd.Series(0.0, index=ids)
-        if given.unions:
+        if found.unions:
             own = PixelStore(store.path, period=label) if moving else store
             people.iloc[order] = own.bag_weight
-        each[label], names, lost = given.shared(people)
+        each[label], names, lost = found.shared(people)
         unions[label] = names.to_numpy(object)[order]
         for empty in lost:
             progress.log(f"ingest: {label}: left out {empty.name}: nobody counts there")
@@ -271,20 +269,17 @@ def read_all(
         if not known and weight is None:
             continue
         own = PixelStore(store.path, period=label) if moving else store
-        value = np.full(len(store.ids), np.nan)
-        if columns.counts is not None:
-            value = columns.counts.to_numpy(np.float64)[order]
+        given = columns.arrays(order)
+        value = given.get("counts", np.full(len(store.ids), np.nan))
         exposed = own.bag_weight > 0
         lost = ~exposed & np.isfinite(value)
         if lost.any():
             named = name_first([store.ids[k] for k in np.flatnonzero(lost)], N_NAMED)
             progress.log(f"ingest: {label}: left out areas that nobody counts in: {named}")
         value = np.where(exposed, value, np.nan)
-        tested = None if columns.tested is None else columns.tested.to_numpy(np.float64)[order]
-        margin = None if columns.margins is None else columns.margins.to_numpy(np.float64)[order]
-        union = unions.get(label)
-        found = Responses(value, np.isfinite(value), tested, weight, margin, union=union)
-        frames.append(found.frame(store.ids, label))
+        tested, margin, union = given.get("tested"), given.get("margins"), unions.get(label)
+        responses = Responses(value, np.isfinite(value), tested, weight, margin, union=union)
+        frames.append(responses.frame(store.ids, label))
     where = f"counts ({config.response.path})"
     if not any(frame["training"].any() for frame in frames):
         raise InputError(Problem(where, "no area has a count in any period", "check the table"))

@@ -55,7 +55,7 @@ def test_a_column_chooses_the_rows(files):
         problems = []
         inputs = open_inputs(load_config(write(files, **by_column), asked), problems)
         assert problems == []
-        np.testing.assert_array_equal(inputs.counts, first + np.arange(9.0))
+        np.testing.assert_array_equal(inputs.responses.counts, first + np.arange(9.0))
     problems = []
     open_inputs(load_config(write(files, **by_column), "2027-01"), problems)
     assert "no row is of period '2027-01'; give a period that it has: 2026-01, 2026-02" in str(
