@@ -47,8 +47,7 @@ def ahead_of(context: StageContext, cubes: CubePrints, tables: AreaTables | None
         By label and name: what its fingerprint is made of, or a text that says what is missing.
     """
     config = context.config
-    series = config.series
-    assert series is not None
+    series = config.known_series
     return {
         label: {name: _state(context, label, name, cubes, tables) for name in config.moving()}
         for label in series.following(config.output.forecast)
@@ -91,8 +90,7 @@ def write_ahead(
     tables : AreaTables or None
     """
     config = context.config
-    series = config.series
-    assert series is not None
+    series = config.known_series
     if not found:
         remove_ahead(config)
         return

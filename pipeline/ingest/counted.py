@@ -180,8 +180,7 @@ def each_period(
     problems : list of Problem
         Appended to, each once.
     """
-    series = config.series
-    assert series is not None
+    series = config.known_series
     own, found = list[Problem](), dict[str, Counted]()
     changes = area_changes(config, areas, own)
     zones = ZoneTotals(config, areas, own) if config.points else None

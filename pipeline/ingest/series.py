@@ -66,8 +66,7 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
         With all problems of the inputs.
     """
     config, progress = context.config, context.progress
-    series = config.series
-    assert series is not None
+    series = config.known_series
     standing, moving = standing_print(context), config.moving()
     if people := told_people(series, config.output.forecast):
         progress.log(f"ingest: population: {people}")
@@ -163,8 +162,7 @@ def moving_prints(
         If a cube does not have all steps of a period, or a table not all areas.
     """
     config, problems = context.config, list[Problem]()
-    series = config.series
-    assert series is not None
+    series = config.known_series
     each = {}
     for label in series.periods:
         parts = {
@@ -209,8 +207,7 @@ def _write_standing(context: StageContext, fingerprint: str) -> None:
 
 def _counted(config: Config) -> Config:
     """Return the configuration of the last period with counts."""
-    series = config.series
-    assert series is not None
+    series = config.known_series
     known = [label for label in series.periods if label in series.spelled]
     return config.at(known[-1]) if known else config
 
@@ -263,7 +260,7 @@ def read_all(
             progress.log(f"ingest: {label}: left out {empty.name}: nobody counts there")
     weights = _held_weights(config, each, order)
     frames = []
-    for label in config.series.periods if config.series is not None else each:
+    for label in config.known_series.periods:
         columns, weight = each.get(label, Columns()), weights.get(label)
         known = columns.counts is not None and not columns.counts.isna().all()
         if not known and weight is None:
@@ -298,9 +295,9 @@ def _held_weights(
     Before the first that is known, it is the first: an area whose count has not arrived has people
     all the same.
     """
-    series = config.series
+    series = config.known_series
     known = {label: own.weights for label, own in each.items() if own.weights is not None}
-    if series is None or not known:
+    if not known:
         return {}
     none = np.full(order.size, np.nan)
     table = pd.DataFrame(

@@ -55,8 +55,7 @@ def write(directory: Path, n: int = 4, cases: str = "") -> Path:
 
 def _fitted(config: Path, label: str) -> dict[frozenset[str], tuple[float, float]]:
     """Return value and margin of each bag of a period, by its areas."""
-    series = load_config(config).series
-    assert series is not None
+    series = load_config(config).known_series
     place = config.parent / "out/work/bags.zarr"
     store = SeriesStore(place, series.periods, series.times, series.season_length)
     source = store.source([store.to_fit(each) for each in store.periods])
