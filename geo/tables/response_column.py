@@ -164,7 +164,8 @@ def read_column(
             problems[n_problem:] = [replace(problems[n_problem], remedy=above)]
         return None
     names = id_text(table[id_column])
-    ids, usable, hint = _translated(names, table, spelling, areas, key, name, problems)
+    here = set(areas[AREA_ID].dropna()) | set(areas.attrs.get(ELSEWHEN, {}))
+    ids, usable, hint = translated(names, table, spelling, here, key, name, problems)
     if not usable.all():
         table, rows = table[usable].reset_index(drop=True), rows[usable]
         names, ids = (each[usable].reset_index(drop=True) for each in (names, ids))
@@ -198,23 +199,37 @@ def read_column(
     return responses
 
 
-def _translated(
+def translated(
     names: pd.Series,
     table: pd.DataFrame,
     spelling: Spelling,
-    areas: gpd.GeoDataFrame,
+    known: set[str],
     key: str,
     name: str,
     problems: list[Problem],
 ) -> tuple[pd.Series, np.ndarray, str]:
     """Return the ids that a crosswalk gives the names of a table, the rows to look at, and a hint.
 
+    Parameters
+    ----------
+    names : (n_row,) Series
+        Of :func:`geo.core.columns.id_text`; the ids where there is no crosswalk.
+    table : DataFrame
+    spelling : Spelling
+    known : set of str
+        Ids of the areas.
+    key, name : str
+        Section of the configuration and name of the table, for messages.
+    problems : list of Problem
+        Appended to.
+
+    Notes
+    -----
     A row whose line of the crosswalk has a problem is not looked at: it would be another problem.
     """
     every = np.ones(len(names), bool)
     if spelling.crosswalk is None:
         return names, every, ""
-    known = set(areas[AREA_ID].dropna()) | set(areas.attrs.get(ELSEWHEN, {}))
     crosswalk = read_crosswalk(spelling.crosswalk, f"{key}.crosswalk", known, problems)
     parents = None
     if spelling.parent is not None and has_column(
