@@ -1,6 +1,7 @@
 """What a user types: texts that are changed in a file, stages that are run."""
 
 from pathlib import Path
+from typing import Any
 
 from pipeline.cli.main import main
 
@@ -18,3 +19,10 @@ def run_each(config: object, *stages: str) -> None:
     """Run stages one after the other, each by a command that has to succeed."""
     for stage in stages:
         assert main([stage, str(config), "--quiet"]) == 0, stage
+
+
+def errors(capsys: Any) -> list[str]:
+    """Return the lines of errors that commands have written; a traceback is none of them."""
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    return [line for line in err.splitlines() if line.startswith("error:")]

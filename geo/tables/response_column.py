@@ -164,7 +164,8 @@ def read_column(
             problems[n_problem:] = [replace(problems[n_problem], remedy=above)]
         return None
     names = id_text(table[id_column])
-    ids, usable, hint = _translated(names, table, spelling, areas, key, name, problems)
+    here = set(areas[AREA_ID].dropna()) | set(areas.attrs.get(ELSEWHEN, {}))
+    ids, usable, hint = translated(names, table, spelling, here, key, name, problems)
     if not usable.all():
         table, rows = table[usable].reset_index(drop=True), rows[usable]
         names, ids = (each[usable].reset_index(drop=True) for each in (names, ids))
@@ -198,23 +199,37 @@ def read_column(
     return responses
 
 
-def _translated(
+def translated(
     names: pd.Series,
     table: pd.DataFrame,
     spelling: Spelling,
-    areas: gpd.GeoDataFrame,
+    known: set[str],
     key: str,
     name: str,
     problems: list[Problem],
 ) -> tuple[pd.Series, np.ndarray, str]:
     """Return the ids that a crosswalk gives the names of a table, the rows to look at, and a hint.
 
+    Parameters
+    ----------
+    names : (n_row,) Series
+        Of :func:`geo.core.columns.id_text`; the ids where there is no crosswalk.
+    table : DataFrame
+    spelling : Spelling
+    known : set of str
+        Ids of the areas.
+    key, name : str
+        Section of the configuration and name of the table, for messages.
+    problems : list of Problem
+        Appended to.
+
+    Notes
+    -----
     A row whose line of the crosswalk has a problem is not looked at: it would be another problem.
     """
     every = np.ones(len(names), bool)
     if spelling.crosswalk is None:
         return names, every, ""
-    known = set(areas[AREA_ID].dropna()) | set(areas.attrs.get(ELSEWHEN, {}))
     crosswalk = read_crosswalk(spelling.crosswalk, f"{key}.crosswalk", known, problems)
     parents = None
     if spelling.parent is not None and has_column(
@@ -285,34 +300,30 @@ def _absurd(ids: pd.Series, rows: np.ndarray, word: str, areas: gpd.GeoDataFrame
     return f"{int(unknown.sum()):,} ids match none of {len(areas):,} areas, such as {first},"
 
 
-def totals_among(given: ResponseColumn, known: set[str]) -> list[str]:
-    """Return the ids of rows, of no area, that are a total by their name or their value."""
+def _totals(given: ResponseColumn, known: set[str]) -> tuple[list[str], str]:
+    """Return the ids of rows, of no area, that are a total by their name or their value.
+
+    And by how much one that is called a total differs from the sum of the areas' rows.
+    """
     numbers = np.array([given.spelling.number_or_nan(value) for value in given.values])
     is_area = given.ids.isin(known).to_numpy()
     total = float(np.nansum(numbers[is_area]))
-    return [
+    sums = [
         text
         for text, number, inside in zip(given.ids, numbers, is_area, strict=True)
         if text is not None
         and not inside
         and (TOTAL.fullmatch(text.strip()) or (number == total > 0 and is_area.sum() > 1))
     ]
-
-
-def _off(given: ResponseColumn, sums: list[str], known: set[str]) -> str:
-    """Say by how much a row that is called a total differs from the sum of the areas' rows."""
-    numbers = np.array([given.spelling.number_or_nan(value) for value in given.values])
-    is_area = given.ids.isin(known).to_numpy()
     hidden = any(
         math.isnan(number) and not is_missing(value)  # such as <5
         for number, value in zip(numbers[is_area], given.values[is_area], strict=True)
     )
-    total = float(np.nansum(numbers[is_area]))
     off = numbers[given.ids.isin(sums)] - total
     if given.period or hidden or len(off) != 1 or np.isclose(off[0] + total, total):
-        return ""
+        return sums, ""
     more = "more" if off[0] > 0 else "less"
-    return f", {abs(off[0]):,.6g} {more} than these add up to"
+    return sums, f", {abs(off[0]):,.6g} {more} than these add up to"
 
 
 def _check_match(
@@ -349,9 +360,9 @@ def _check_match(
         return
     found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)} in column {id_column!r}"
     remedy = "correct the ids or drop the rows"
-    sums = totals_among(given_by, known)
+    sums, off = _totals(given_by, known)
     if len(sums) == len(extra):
-        found += f": a total of other rows{_off(given_by, sums, known)}"
+        found += f": a total of other rows{off}"
         problems.append(Problem(name, found, "remove the row"))
         return
     walk = given_by.spelling.crosswalk

@@ -210,6 +210,15 @@ def cholesky(a: Any) -> Any:
     return factor
 
 
+def is_positive_definite(a: Any) -> bool:
+    """Return whether a symmetric matrix has a Cholesky factor."""
+    try:
+        cholesky(a)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
 def solve_lower(factor: Any, b: Any, *, transposed: bool = False) -> Any:
     """Solve ``L x = b`` (or ``L' x = b``) for a lower triangular ``L``."""
     trans = 1 if transposed else 0

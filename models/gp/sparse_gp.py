@@ -18,7 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.backend.arrays import cholesky, gram, inverse_lower, times_lower
+from models.backend.arrays import (
+    cholesky,
+    gram,
+    inverse_lower,
+    is_positive_definite,
+    times_lower,
+)
 from models.core.errors import NumericalError
 
 JITTER = 1e-6
@@ -94,7 +100,7 @@ class Whitened:
         site = (1.0 - rate) * (before - identity) - rate * (d_cov + d_cov.T)
         site = 0.5 * (site + site.T)
         # Rounding must not decide: what is as wide as the prior counts as narrower.
-        if not _is_precision(site + ROUNDING * np.trace(before) * identity):
+        if not is_positive_definite(site + ROUNDING * np.trace(before) * identity):
             site = _positive_part(site)
         root = inverse_root(identity + site)
         cov = gram(np.ascontiguousarray(root.T))
@@ -173,14 +179,6 @@ def inverse_root(precision: np.ndarray) -> np.ndarray:
     half = vectors / np.sqrt(np.maximum(values, 1.0))
     root = np.linalg.qr(half.T)[1].T
     return np.asarray(root * np.where(np.diag(root) < 0, -1.0, 1.0))
-
-
-def _is_precision(a: np.ndarray) -> bool:
-    try:
-        cholesky(a)
-    except np.linalg.LinAlgError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,7 @@ class AreaEffect(Likelihood):
 
     def __init__(self, base: Likelihood) -> None:
         self.base = base
-        self.links = base.links  # type: ignore[misc]
-        self.responses = base.responses  # type: ignore[misc]
-        self.aggregates = base.aggregates  # type: ignore[misc]
-        self.counts = base.counts  # type: ignore[misc]
-        self.averages = base.averages  # type: ignore[misc]
-        self.needs_trials = base.needs_trials  # type: ignore[misc]
+        self.describe_as(base)
         self.parameters = {
             **base.parameters,
             AREA_SD: Parameter(
@@ -114,18 +109,7 @@ class AreaEffect(Likelihood):
         tau2 = exponential(2.0 * params[AREA_SD], eta)
         eta = xp.maximum(eta, TINY)
         t = xp.log(eta) - 0.5 * tau2
-        mode, sd = mixture_mode(self.base, y, t, params, bag_data, tau2)
-        shape = (N_NODE,) + (1,) * t.ndim
-        node, weight = (xp.asarray(a).reshape(shape) for a in hermite_nodes(N_NODE))
-        u = mode + np.sqrt(2.0) * sd * node
-        at = self.base.terms(y, xp.exp(u), params, bag_data, order=1)
-        log_each = at.value - 0.5 * (u - t) ** 2 / tau2 + xp.log(weight) + node**2
-        top = log_each.max(axis=0)
-        share = xp.exp(log_each - top)
-        total = share.sum(axis=0)
-        share /= total
-        value = top + xp.log(total) + xp.log(sd) - 0.5 * np.log(np.pi * tau2)
-
+        value, u, share, at = _integrated(self.base, y, t, tau2, params, bag_data)
         mean = (share * u).sum(axis=0)
         off = u - mean
         k2 = (share * off**2).sum(axis=0)
@@ -181,6 +165,29 @@ def log_normal_mixture(
     Terms
         ``d1`` by ``t``, ``d2`` by ``variance``, and ``by`` the base's parameters.
     """
+    value, u, share, at = _integrated(base, y, t, variance, params, bag_data)
+    off = u - t
+    first = (share * off).sum(axis=0)
+    second = (share * off**2).sum(axis=0)
+    by = {name: (share * slope).sum(axis=0) for name, slope in at.by.items()}
+    # The heat equation: d/d variance of the integral is half of its second derivative by t.
+    return Terms(value, first / variance, 0.5 * (second / variance - 1.0) / variance, by=by)
+
+
+def _integrated(
+    base: Likelihood, y: np.ndarray, t: Any, variance: Any, params: Params, bag_data: Any
+) -> tuple[Any, Any, Any, Terms]:
+    """Integrate ``p(y | e^u) N(u; t, variance)`` over ``u``.
+
+    Returns
+    -------
+    value : (..., n_bag)
+        Logarithm of the integral.
+    u, share : (N_NODE, ..., n_bag)
+        Nodes, and the share that each has in the integral.
+    at : Terms
+        Of the base at the nodes.
+    """
     xp = namespace(t)
     mode, sd = mixture_mode(base, y, t, params, bag_data, variance)
     shape = (N_NODE,) + (1,) * t.ndim
@@ -193,12 +200,7 @@ def log_normal_mixture(
     total = share.sum(axis=0)
     share /= total
     value = top + xp.log(total) + xp.log(sd) - 0.5 * np.log(np.pi * variance)
-    off = u - t
-    first = (share * off).sum(axis=0)
-    second = (share * off**2).sum(axis=0)
-    by = {name: (share * slope).sum(axis=0) for name, slope in at.by.items()}
-    # The heat equation: d/d variance of the integral is half of its second derivative by t.
-    return Terms(value, first / variance, 0.5 * (second / variance - 1.0) / variance, by=by)
+    return value, u, share, at
 
 
 def mixture_mode(

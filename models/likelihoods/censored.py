@@ -45,11 +45,7 @@ class Censored(Likelihood):
 
     def __init__(self, base: Likelihood) -> None:
         self.base = base
-        self.links = base.links  # type: ignore[misc]
-        self.responses = base.responses  # type: ignore[misc]
-        self.aggregates = base.aggregates  # type: ignore[misc]
-        self.averages = base.averages  # type: ignore[misc]
-        self.needs_trials = base.needs_trials  # type: ignore[misc]
+        self.describe_as(base)
         self.parameters = base.parameters
 
     def __str__(self) -> str:

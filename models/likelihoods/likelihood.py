@@ -148,6 +148,11 @@ class Likelihood(ABC):
         """Return its name."""
         return self.name
 
+    def describe_as(self, base: Likelihood) -> None:
+        """Take on what another says of its responses, aggregates and links."""
+        for name in ("links", "aggregates", "responses", "counts", "averages", "needs_trials"):
+            setattr(self, name, getattr(base, name))
+
     @property
     def positive(self) -> bool:
         """Whether the aggregate is above 0."""

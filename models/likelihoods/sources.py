@@ -50,8 +50,7 @@ class SeveralSources(Likelihood):
     ) -> None:
         self.areas, self.others, self._displaced = areas, dict(others), tuple(displaced)
         self._laws, self._names = (areas, *self.others.values()), ("", *self.others)
-        for name in ("links", "aggregates", "responses", "counts", "averages", "needs_trials"):
-            setattr(self, name, getattr(areas, name))
+        self.describe_as(areas)
         own = {
             _named(name, source): replace(parameter, source=source)
             for source, law in self.others.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +89,8 @@ def place_period(
         found = f"{requested!r} is not a period"
         problems.append(Problem(f"{source}: period", found, f"write it as {ACCEPTED}"))
         return data
-    replaced: dict[str, Any] = _replace(data, requested)
-    return {**replaced, "period": requested}
+    mapped: dict[str, Any] = replaced(data, {MARK: requested})
+    return {**mapped, "period": requested}
 
 
 def has_periods(data: dict[str, Any]) -> bool:
@@ -269,11 +269,14 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _replace(value: Any, period: str) -> Any:
+def replaced(value: Any, marks: Mapping[str, str]) -> Any:
+    """Return what the configuration writes with other texts for marks such as ``{period}``."""
     if isinstance(value, str):
-        return value.replace(MARK, period)
+        for mark, text in marks.items():
+            value = value.replace(mark, text)
+        return value
     if isinstance(value, dict):
-        return {key: _replace(item, period) for key, item in value.items()}
+        return {key: replaced(item, marks) for key, item in value.items()}
     if isinstance(value, list):
-        return [_replace(item, period) for item in value]
+        return [replaced(item, marks) for item in value]
     return value

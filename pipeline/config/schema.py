@@ -10,12 +10,7 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import (
-    Field,
-    PrivateAttr,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
 from geo.core.calendar import Calendar
 from geo.core.trust import Trust
@@ -33,31 +28,14 @@ from pipeline.config.derived_defaults import (
 from pipeline.config.dhis2_schema import Dhis2
 from pipeline.config.document import Document
 from pipeline.config.evaluate_schema import Evaluate
-from pipeline.config.input_schema import (
-    Areas,
-    Counts,
-    FoldsFile,
-    GridSpec,
-    Labels,
-    TimeSpec,
-)
+from pipeline.config.input_schema import Areas, Counts, FoldsFile, GridSpec, Labels, TimeSpec
 from pipeline.config.layer_schema import Population, Truth
-from pipeline.config.model_schema import (
-    WARM_KINDS,
-    Fit,
-    ModelSpec,
-    ignored_fit_keys,
-)
+from pipeline.config.model_schema import WARM_KINDS, Fit, ModelSpec, ignored_fit_keys
 from pipeline.config.operation_schema import Gates, Metrics, Notify, Publish, Update
 from pipeline.config.output_schema import Output
 from pipeline.config.point_schema import Points, wrong_points
 from pipeline.config.series import Series, moves
-from pipeline.config.values import (
-    InputPath,
-    Name,
-    Seconds,
-    Whole,
-)
+from pipeline.config.values import InputPath, Name, Seconds, Whole
 from pipeline.config.windows import wrong_window
 from pipeline.responses.registry import response_of
 from pipeline.responses.response import Given, Response, Wrong
@@ -242,6 +220,14 @@ class Config(Section):
     @property
     def series(self) -> Series | None:
         """The periods of a run with ``time``; None for a run of one period."""
+        return self._series
+
+    @property
+    def known_series(self) -> Series:
+        """The periods where only a run with ``time`` comes; others are a RuntimeError."""
+        if self._series is None:
+            message = "a run of one period came where the periods of a series are needed"
+            raise RuntimeError(message)
         return self._series
 
     def at(self, label: str) -> Config:

@@ -10,6 +10,7 @@ from typing import Any
 
 from geo.core.calendar import STEPS, WEEKDAYS, Calendar
 from geo.core.errors import InputError, Problem, name_first
+from pipeline.config.periods import replaced
 from pipeline.storage.location import Storage
 
 MOST = 2000  # periods: a step that is too short makes more
@@ -139,7 +140,7 @@ class Series:
     def _marked(self, section: Any, number: int) -> Any:
         label = self.calendar.label(number)
         year = str(self.calendar.first(number).year)
-        found = _replaced(section, {MARKS[0]: self.text(label), MARKS[1]: year})
+        found = replaced(section, {MARKS[0]: self.text(label), MARKS[1]: year})
         cube = isinstance(section, Mapping) and section.get("aggregate")
         if cube and section.get("time") == MARKS[0]:
             window = section.get("window", 1)
@@ -245,15 +246,3 @@ def moves(text: Any) -> bool:
     if isinstance(text, Mapping):
         return any(moves(each) for each in text.values())
     return isinstance(text, Sequence) and any(moves(each) for each in text)
-
-
-def _replaced(value: Any, marks: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        for mark, text in marks.items():
-            value = value.replace(mark, text)
-        return value
-    if isinstance(value, dict):
-        return {key: _replaced(item, marks) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_replaced(item, marks) for item in value]
-    return value

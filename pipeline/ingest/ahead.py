@@ -12,10 +12,10 @@ from typing import Any
 
 from geo.core.errors import Problem
 from pipeline.config.context import StageContext
-from pipeline.config.schema import Config, later_key, path_key
-from pipeline.ingest.cube_prints import CubePrints
+from pipeline.config.schema import Config, path_key
+from pipeline.ingest.cube_prints import CubePrints, moving_print
 from pipeline.ingest.inputs import open_layers
-from pipeline.ingest.layer_keys import described_of, head_of, layers_of
+from pipeline.ingest.layer_keys import head_of, layers_of
 from pipeline.ingest.moving import Partly, write_moving
 from pipeline.ingest.table_layers import AreaTables
 from pipeline.storage.files import write_json
@@ -47,8 +47,7 @@ def ahead_of(context: StageContext, cubes: CubePrints, tables: AreaTables | None
         By label and name: what its fingerprint is made of, or a text that says what is missing.
     """
     config = context.config
-    series = config.series
-    assert series is not None
+    series = config.known_series
     return {
         label: {name: _state(context, label, name, cubes, tables) for name in config.moving()}
         for label in series.following(config.output.forecast)
@@ -58,24 +57,16 @@ def ahead_of(context: StageContext, cubes: CubePrints, tables: AreaTables | None
 def _state(
     context: StageContext, label: str, name: str, cubes: CubePrints, tables: AreaTables | None
 ) -> list[Any] | str:
-    config, given = context.config, context.inputs
-    own, problems = config.at(label), list[Problem]()
-    section, key = layers_of(own)[name], f"{head_of(name)}.{label}"
-    file, described = given.get(path_key(key, section)), described_of(section)
-    if file is None:
+    own, problems = context.config.at(label), list[Problem]()
+    section = layers_of(own)[name]
+    if path_key(f"{head_of(name)}.{label}", section) not in context.inputs:
         return "no file"
-    if tables is not None and name != "population" and section.table is not None:
-        values = tables.values(own, name, problems)
-        file = "" if values is None else fingerprint_value(values.tolist())
-    elif section.aggregate is not None:
-        file, problems = cubes.try_of(own, name, file, described)
-    elif section.time != layers_of(config)[name].time:  # a band of a file that may have more
-        open_layers(own, [name], problems)
-    if problems or not file:
-        return problems[0].found.partition(" (")[0] if problems else "no values"
-    later = own.later_people() if name == "population" else None
-    more = [] if later is None else [given.get(later_key(key), ""), later[1]]
-    return [file, described, *more]
+    found = moving_print(context, label, name, cubes, tables, problems)
+    if section.aggregate is None and section.time != layers_of(context.config)[name].time:
+        open_layers(own, [name], problems)  # a band of a file that may have more
+    if problems:
+        return problems[0].found.partition(" (")[0]
+    return found if found[0] else "no values"
 
 
 def write_ahead(
@@ -99,8 +90,7 @@ def write_ahead(
     tables : AreaTables or None
     """
     config = context.config
-    series = config.series
-    assert series is not None
+    series = config.known_series
     if not found:
         remove_ahead(config)
         return

@@ -7,7 +7,7 @@ Where areas were split or merged, a count of before is of a union of areas of to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import geopandas as gpd
 import numpy as np
@@ -67,7 +67,7 @@ class Counted:
         list of Union
             Those in which nobody lives: their responses are left out.
         """
-        found = {name: _copied(getattr(self.columns, name)) for name in _NAMES}
+        found = {name: values.copy() for name, values in self.columns.given.items()}
         union, lost = pd.Series("", index=people.index, dtype=object), list[Union]()
         for own, known in self.unions:
             inside = people.loc[list(own.today)]
@@ -77,19 +77,11 @@ class Counted:
                 continue
             share = exact_shares(inside.to_numpy(np.float64))
             for name, value in known.items():
-                column = found[name]
-                if column is None:  # no area has an interval, but the rest of a zone
-                    column = found[name] = pd.Series(0.0, index=people.index)
-                column.loc[inside.index] = share * value
+                if name not in found:  # no area has an interval, but the rest of a zone
+                    found[name] = pd.Series(0.0, index=people.index)
+                found[name].loc[inside.index] = share * value
             union.loc[inside.index] = own.name if len(inside) > 1 else ""
         return Columns(**found), union, lost
-
-
-_NAMES = tuple(each.name for each in fields(Columns))
-
-
-def _copied(values: pd.Series | None) -> pd.Series | None:
-    return None if values is None else values.copy()
 
 
 def area_changes(
@@ -146,7 +138,7 @@ def in_today(columns: Columns, unions: Sequence[Union], today: np.ndarray) -> Co
         Of the period.
     today : (n_area,) str array
     """
-    given = {n: s for n in _NAMES if (s := getattr(columns, n)) is not None}
+    given = columns.given
     found = {name: values.reindex(today) for name, values in given.items()}
     several: dict[Union, dict[str, float]] = {}
     for union in unions:
@@ -188,8 +180,7 @@ def each_period(
     problems : list of Problem
         Appended to, each once.
     """
-    series = config.series
-    assert series is not None
+    series = config.known_series
     own, found = list[Problem](), dict[str, Counted]()
     changes = area_changes(config, areas, own)
     zones = ZoneTotals(config, areas, own) if config.points else None

@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from geo.core.errors import InputError, Problem
+from geo.core.errors import Problem
 from geo.grids.grid import Grid, Tile
 from geo.sources.align import source_windows
 from geo.sources.source import Source
-from pipeline.config.schema import Config
+from pipeline.config.context import StageContext
+from pipeline.config.schema import Config, later_key, path_key
 from pipeline.ingest.inputs import open_layers
+from pipeline.ingest.layer_keys import described_of, head_of, layers_of
+from pipeline.ingest.table_layers import AreaTables
 from pipeline.storage.files import write_json
 from pipeline.storage.fingerprint import fingerprint_value
 
@@ -39,13 +42,10 @@ class CubePrints:
         Where they are kept.
     grid : Grid
         Of the run: only what it is made from is read.
-    problems : list of Problem
-        Of periods that a cube does not have; appended to.
     """
 
     path: Path
     grid: Grid
-    problems: list[Problem] = field(default_factory=list)
     _known: dict[str, str] = field(default_factory=dict)
     _kept: dict[str, str] = field(default_factory=dict)
 
@@ -54,7 +54,14 @@ class CubePrints:
         if self.path.is_file():
             self._known = dict(json.loads(self.path.read_text(encoding="utf-8")))
 
-    def of(self, config: Config, name: str, file: str, described: Mapping[str, Any]) -> str:
+    def of(
+        self,
+        config: Config,
+        name: str,
+        file: str,
+        described: Mapping[str, Any],
+        problems: list[Problem],
+    ) -> str:
         """Return the fingerprint of a cube's values in the period of a configuration.
 
         Parameters
@@ -67,37 +74,69 @@ class CubePrints:
             Fingerprint of the file.
         described : mapping
             The section, without its path.
+        problems : list of Problem
+            Appended to if the cube does not have the period.
         """
         key = fingerprint_value([file, dict(described), self.grid.to_dict()])
         if key not in self._kept:
-            self._kept[key] = self._known.get(key) or self._read(config, name)
+            self._kept[key] = self._known.get(key) or self._read(config, name, problems)
         return self._kept[key]
-
-    def try_of(
-        self, config: Config, name: str, file: str, described: Mapping[str, Any]
-    ) -> tuple[str, list[Problem]]:
-        """Return the fingerprint, or why there is none: of a period that may be missing."""
-        n_before = len(self.problems)
-        found = self.of(config, name, file, described)
-        problems = self.problems[n_before:]
-        del self.problems[n_before:]
-        return found, problems
-
-    def check(self) -> None:
-        """Raise InputError if there were problems, one line for each cube."""
-        if self.problems:
-            raise InputError(joined(self.problems))
 
     def write(self) -> None:
         """Keep what is known."""
         write_json(self.path, {key: value for key, value in self._kept.items() if value})
 
-    def _read(self, config: Config, name: str) -> str:
-        covariates, population = open_layers(config, [name], self.problems)
+    def _read(self, config: Config, name: str, problems: list[Problem]) -> str:
+        covariates, population = open_layers(config, [name], problems)
         layer = covariates.get(name) or population
         if layer is None or layer.source.crs is None:
             return ""
         return _values(layer.source, self.grid, layer.resampling)
+
+
+def moving_print(
+    context: StageContext,
+    label: str,
+    name: str,
+    cubes: CubePrints,
+    tables: AreaTables | None,
+    problems: list[Problem],
+) -> list[Any]:
+    """Return what the fingerprint of something that moves is made of, in one period.
+
+    Parameters
+    ----------
+    context : StageContext
+    label : str
+        The period.
+    name : str
+        Of the covariate, or ``population``.
+    cubes : CubePrints
+        What is known of the values of cubes; more is added.
+    tables : AreaTables or None
+        Of covariates that are tables.
+    problems : list of Problem
+        Appended to.
+
+    Returns
+    -------
+    list
+        The fingerprint of the values, "" if they cannot be read; the section without its path; of
+        a population between those of two years, that of the later one and the share of it.
+    """
+    config, given = context.config, context.inputs
+    own = config.at(label)
+    section = layers_of(own)[name]
+    key = head_of(name) if label == config.period else f"{head_of(name)}.{label}"
+    file, described = given.get(path_key(key, section), ""), described_of(section)
+    if tables is not None and name != "population" and section.table is not None:
+        values = tables.values(own, name, problems)
+        file = "" if values is None else fingerprint_value(values.tolist())
+    elif section.aggregate is not None:
+        file = cubes.of(own, name, file, described, problems)
+    later = own.later_people() if name == "population" else None
+    more = [] if later is None else [given.get(later_key(key), ""), later[1]]
+    return [file, described, *more]
 
 
 def _values(source: Source, grid: Grid, resampling: str) -> str:

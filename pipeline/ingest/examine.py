@@ -59,6 +59,7 @@ from pipeline.ingest.table_suspicions import (
     table_suspicions,
     tested_suspicions,
 )
+from pipeline.responses.table import Columns
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
 from pipeline.store.level_areas import titles_of
@@ -157,11 +158,12 @@ def examine(
         more += of_classes
     more += _coarse(config, inputs, members, people)
     below, name = _exposure(config, inputs, people, total)
-    counts, known = _counts(config, inputs, below), inputs.responses.known
+    given = inputs.responses
+    counts, known = _counts(config, given, below), given.known
     if counts is not None and known is not None:
         more += count_suspicions(config, known.set_axis(titles), people, counts)
-        if people is not None and inputs.tested is not None and areas is not None:
-            more += tested_suspicions(config, areas, inputs.tested, people)
+        if people is not None and given.tested is not None and areas is not None:
+            more += tested_suspicions(config, areas, given.tested, people)
         if people is not None and areas is not None and config.points:
             more += point_suspicions(config, areas, people)
         if areas is not None:
@@ -169,8 +171,8 @@ def examine(
                 more += fractions(config, areas, known)
             more += odd_counts(config, areas, known, below)
     positive = None
-    if config.response_kind.classes and inputs.counts is not None:
-        positive = int(inputs.counts.sum()), len(inputs.counts)
+    if config.response_kind.classes and given.counts is not None:
+        positive = int(given.counts.sum()), len(given.counts)
     periods: tuple[CountProfile, ...] = ()
     if whole_run and areas is not None:
         found += level_suspicions(config, areas, inputs.levels)
@@ -287,19 +289,19 @@ def _exposure(
     config: Config, inputs: Inputs, people: np.ndarray | None, total: np.ndarray | None
 ) -> tuple[np.ndarray | None, str]:
     """Return what the counts are rates of, by area, and its name."""
-    given = config.response_kind.exposure_of(inputs)
+    given = config.response_kind.exposure_of(inputs.responses)
     if given is not None:
         return None if given[0] is None else given[0].to_numpy(np.float64), given[1]
     return (total, "km2") if config.population is None else (people, "people")
 
 
-def _counts(config: Config, inputs: Inputs, below: np.ndarray | None) -> CountProfile | None:
+def _counts(config: Config, given: Columns, below: np.ndarray | None) -> CountProfile | None:
     response = config.response_kind
-    if inputs.counts is None or response.classes:
+    if given.counts is None or response.classes:
         return None
     usable = below if below is not None and np.nansum(below) > 0 else None
-    y, margins = inputs.responses.known, inputs.margins
-    hidden = 0 if margins is None else int(((margins > 0) & inputs.counts.notna()).sum())
+    y, margins = given.known, given.margins
+    hidden = 0 if margins is None else int(((margins > 0) & given.counts.notna()).sum())
     if not response.adds_up and usable is not None:
         y = y * usable  # averages add up by their exposure
-    return profile_counts(y, usable, config.output.rate_per, config.period, inputs.tested, hidden)
+    return profile_counts(y, usable, config.output.rate_per, config.period, given.tested, hidden)

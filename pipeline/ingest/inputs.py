@@ -63,16 +63,10 @@ class Inputs:
         If problems were reported, ids may be repeated and polygons invalid.
     located : bool
         Whether the location of the areas is known.
-    counts : Series or None
-        Cases or labels by area; NaN for an area without one, or where a problem was reported.
+    responses : Columns
+        By area; NaN for an area without one, or where a problem was reported.
     covariates : dict of Layer
     population : Layer or None
-    tested : Series or None
-        Numbers tested by area, if the configuration names their column.
-    weights : Series or None
-        Exposures by area, if the configuration names their column.
-    margins : Series or None
-        Half of the width of counts that are intervals: see :class:`Columns`.
     opened : tuple of Source
         All rasters that could be opened, misplaced ones included.
     repairs : Repairs
@@ -85,20 +79,12 @@ class Inputs:
     is_run_grid: bool
     areas: gpd.GeoDataFrame | None
     located: bool
-    counts: pd.Series | None
+    responses: Columns
     covariates: dict[str, Layer]
     population: Layer | None
-    tested: pd.Series | None = None
-    weights: pd.Series | None = None
-    margins: pd.Series | None = None
     opened: tuple[Source, ...] = ()
     repairs: Repairs = field(default_factory=Repairs)
     levels: dict[str, gpd.GeoDataFrame] = field(default_factory=dict)
-
-    @property
-    def responses(self) -> Columns:
-        """The columns of the responses."""
-        return Columns(self.counts, self.tested, self.weights, self.margins)
 
 
 def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
@@ -146,12 +132,9 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         is_run_grid,
         areas,
         extent is not None,
-        given.counts,
+        given,
         covariates,
         population,
-        given.tested,
-        given.weights,
-        given.margins,
         opened,
         repairs,
         levels,
@@ -435,7 +418,8 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
         By configuration key; for a time series also the ``period`` that the run maps.
     """
     found: dict[str, str] = {}
-    areas, y = inputs.areas, inputs.counts
+    areas, given = inputs.areas, inputs.responses
+    y = given.counts
     if areas is not None:
         crs = "no CRS" if areas.crs is None else areas.crs.to_string()
         found["areas"] = f"{len(areas):,} areas, {crs}"
@@ -446,12 +430,12 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
         found["period"] = config.period
     response = config.response_kind
     if y is not None:
-        known = inputs.responses.known
+        known = given.known
         found[config.model.responses] = response.described(y if known is None else known)
-        if inputs.margins is not None:
-            found[config.model.responses] += f"; {suppressed_text(y, inputs.margins)}"
-    if inputs.weights is not None:
-        total = f"{inputs.weights.sum():,.6g} {response.weight_unit} in all"
+        if given.margins is not None:
+            found[config.model.responses] += f"; {suppressed_text(y, given.margins)}"
+    if given.weights is not None:
+        total = f"{given.weights.sum():,.6g} {response.weight_unit} in all"
         found[f"{config.model.responses}.weight"] = total
     if y is not None and areas is not None and y.isna().any():
         absent = list(titles_of(areas, config.areas.name)[y.isna().to_numpy()])

@@ -121,7 +121,8 @@ def prepare(
     if bags is not None and inputs.grid is not None and not problems and config.point_sources:
         bags = replace(bags, points=place_points(config, tables, inputs, bags, problems))
     problems.extend(each for each in look(inputs, members, written) if each not in problems)
-    if problems or bags is None or written is None or inputs.grid is None or inputs.counts is None:
+    grid, known = inputs.grid, inputs.responses.known
+    if problems or bags is None or written is None or grid is None or known is None:
         raise InputError(problems)
     for line in inputs.repairs.lines():
         progress.log(f"ingest: areas.repair: {line}")
@@ -131,10 +132,10 @@ def prepare(
     if adapt is not None:  # the balance of one period says nothing of several
         return inputs, bags
     balance = begin_balance(
-        inputs.grid,
+        grid,
         layers,
         written,
-        inputs.responses.known,
+        known,
         bags.left_out,
         noun=config.response_kind.area_total,  # averages are stored as totals
         workers=n_thread(config),
@@ -153,9 +154,10 @@ def _of_totals(inputs: Inputs, bags: Bags, y: np.ndarray) -> dict[str, Any]:
         Value times exposure of each bag.
     """
     given = float(np.nansum(y))
-    if inputs.counts is not None and inputs.weights is not None:
+    counts, weights = inputs.responses.counts, inputs.responses.weights
+    if counts is not None and weights is not None:
         # Without a column of weights, an area that is left out has no known exposure.
-        totals = inputs.counts.to_numpy(np.float64) * inputs.weights.to_numpy(np.float64)
+        totals = counts.to_numpy(np.float64) * weights.to_numpy(np.float64)
         given += float(np.nansum(np.delete(totals, bags.area)))
     cases = {**bags.balance["cases"], "given": given}
     return {**bags.balance, "cases": cases}
@@ -242,22 +244,21 @@ def write_store(
 
     Areas with the same number in ``together`` stay neighbours: they are one bag in some period.
     """
-    grid, areas, counts = inputs.grid, inputs.areas, inputs.counts
-    if grid is None or areas is None or counts is None:
+    grid, areas, given = inputs.grid, inputs.areas, inputs.responses.arrays(bags.area)
+    if grid is None or areas is None or "counts" not in given:
         message = "grid, areas and counts are required once the inputs are checked"
         raise RuntimeError(message)
     covariates = tuple(inputs.covariates)
     words = config.response_kind
     n_pix = int(bags.offsets[-1])
-    weights = None if inputs.weights is None else inputs.weights.to_numpy(np.float64)[bags.area]
     with (
         PixelGatherer(bags, grid, grid_path, work_dir(config)) as gatherer,
         progress.task("bags", 2 * n_pix) as task,
     ):
         gatherer.spread(n_thread(config), task.advance)
-        y = counts.to_numpy(np.float64)[bags.area]
+        y = given["counts"]
         if not words.adds_up:
-            total = weights
+            total = given.get("weights")
             if total is None:
                 total = pixel_sums(gatherer.rows, np.diff(bags.offsets))
             if bags.balance:
@@ -270,15 +271,11 @@ def write_store(
                 rows=rows_with_own(gatherer.rows, own_values(inputs.covariates, bags.area)),
                 y=y,
                 training=np.isfinite(y),
-                exposure=weights,
-                margin=None
-                if inputs.margins is None
-                else inputs.margins.to_numpy(np.float64)[bags.area],
+                exposure=given.get("weights"),
+                margin=given.get("margins"),
                 averaged=not words.adds_up,
                 period=config.period or "",
-                trials=None
-                if inputs.tested is None
-                else inputs.tested.to_numpy(np.float64)[bags.area],
+                trials=given.get("tested"),
                 ids=ids,
                 together=as_order(together or {}, ids),
                 covariates=covariates,

@@ -20,8 +20,8 @@ from geo.grids.membership import Membership
 from geo.sources.raster_header import crs_text
 from geo.sources.source import Source
 from geo.tables.area_changes import read_area_changes
-from geo.tables.crosswalk import read_crosswalk
 from geo.tables.registry import read_table
+from geo.tables.response_column import translated
 from pipeline.config.periods import MARK, period_files
 from pipeline.config.schema import Config
 from pipeline.ingest.class_profile import ClassesProfile
@@ -300,11 +300,9 @@ def counts_of_periods(
     for period, table in _period_tables(config).items():
         if spec.value not in table.columns or spec.id not in table.columns:
             continue
-        texts = id_text(table[spec.id])
-        if spec.crosswalk is not None:
-            walk = read_crosswalk(spec.crosswalk, "counts.crosswalk", set(ids), [])
-            above = id_text(table[spec.parent]) if spec.parent in table else None
-            texts = texts if walk is None else walk.of(texts, above)
+        texts, _, _ = translated(
+            id_text(table[spec.id]), table, spec.spelling, set(ids), "counts", "counts", []
+        )
         texts = paired(texts, set(ids)) if spec.spelling.loose else texts
         cells = [v for v in table[spec.value] if isinstance(v, str) and not is_missing(v)]
         cells = [v.strip() for v in cells if spec.suppression.interval(v) is None]

@@ -132,14 +132,15 @@ def select_pixels(
     n_area = members.n_bag
     size = members.total(keep).astype(np.int64)
     ids = areas[AREA_ID]
-    least = inputs.responses.least  # a suppressed count may be none
+    given = inputs.responses
+    least = given.least  # a suppressed count may be none
     y = None if least is None else least.to_numpy(np.float64)
     # An area without people and cases is left out; it is no problem.
     on_grid = np.diff(members.offsets) > 0
     inhabited = members.total(state & (NO_POPULATION | NOBODY) == 0) > 0
     skipped = on_grid & ~inhabited & (y == 0) if y is not None else np.zeros(n_area, bool)
-    if inputs.weights is not None:
-        skipped |= on_grid & (inputs.weights.to_numpy(np.float64) == 0)
+    if given.weights is not None:
+        skipped |= on_grid & (given.weights.to_numpy(np.float64) == 0)
     # An area without a count and a usable pixel cannot be predicted; it is no problem either.
     uncounted = np.zeros(n_area, bool) if y is None else np.isnan(y)
     # Areas with an invalid polygon are reported already.

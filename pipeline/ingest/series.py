@@ -18,13 +18,13 @@ from geo.core.errors import InputError, Problem, name_first
 from geo.tables.registry import tables_kept
 from pipeline.config.context import StageContext
 from pipeline.config.covariate_schema import INPUT_KEYS
-from pipeline.config.schema import Config, later_key, path_key
+from pipeline.config.schema import Config
 from pipeline.config.years import told_people
 from pipeline.core.progress import Progress
 from pipeline.ingest.ahead import ahead_of, remove_ahead, write_ahead
 from pipeline.ingest.checked import suspicions_logged
 from pipeline.ingest.counted import area_changes, areas_together, each_period, told_unions
-from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints
+from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints, joined, moving_print
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.layer_keys import described_of, head_of, layers_of
 from pipeline.ingest.moving import write_moving
@@ -66,8 +66,7 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
         With all problems of the inputs.
     """
     config, progress = context.config, context.progress
-    series = config.series
-    assert series is not None
+    series = config.known_series
     standing, moving = standing_print(context), config.moving()
     if people := told_people(series, config.output.forecast):
         progress.log(f"ingest: population: {people}")
@@ -162,29 +161,17 @@ def moving_prints(
     InputError
         If a cube does not have all steps of a period, or a table not all areas.
     """
-    config, given = context.config, context.inputs
-    series = config.series
-    assert series is not None
+    config, problems = context.config, list[Problem]()
+    series = config.known_series
     each = {}
     for label in series.periods:
-        own = config.at(label)
-        parts: dict[str, list[Any]] = {}
-        for name in config.moving():
-            section, at = layers_of(own)[name], "" if label == config.period else f".{label}"
-            file, described = (
-                given.get(path_key(head_of(name) + at, section), ""),
-                described_of(section),
-            )
-            if tables is not None and name != "population" and section.table is not None:
-                values = tables.values(own, name, cubes.problems)
-                file = "" if values is None else fingerprint_value(values.tolist())
-            elif section.aggregate is not None:
-                file = cubes.of(own, name, file, described)
-            parts[name] = [file, described]
-            if name == "population" and (later := own.later_people()) is not None:
-                parts[name] += [given.get(later_key(name + at), ""), later[1]]
+        parts = {
+            name: moving_print(context, label, name, cubes, tables, problems)
+            for name in config.moving()
+        }
         each[label] = fingerprint_value([standing, parts])
-    cubes.check()
+    if problems:
+        raise InputError(joined(problems))
     return each
 
 
@@ -220,8 +207,7 @@ def _write_standing(context: StageContext, fingerprint: str) -> None:
 
 def _counted(config: Config) -> Config:
     """Return the configuration of the last period with counts."""
-    series = config.series
-    assert series is not None
+    series = config.known_series
     known = [label for label in series.periods if label in series.spelled]
     return config.at(known[-1]) if known else config
 
@@ -229,7 +215,7 @@ def _counted(config: Config) -> Config:
 def _standing(config: Config, inputs: Inputs, problems: list[Problem]) -> Inputs:
     """Return what stands still of the inputs, with the counts of all periods."""
     moving = config.moving()
-    counts = inputs.counts
+    counts = inputs.responses.counts
     if counts is not None and inputs.areas is not None:
         each = each_period(config, inputs.areas, problems)
         found = [own.least for own in each.values() if own.least is not None]
@@ -237,9 +223,7 @@ def _standing(config: Config, inputs: Inputs, problems: list[Problem]) -> Inputs
             table = pd.concat(found, axis=1)
             counts = table.sum(axis=1, min_count=1)
     covariates = {name: each for name, each in inputs.covariates.items() if name not in moving}
-    return replace(inputs, covariates=covariates, counts=counts, tested=None, weights=None,
-        margins=None,
-    )  # fmt: skip
+    return replace(inputs, covariates=covariates, responses=Columns(counts))
 
 
 def read_all(
@@ -265,37 +249,34 @@ def read_all(
     ids = pd.Index(areas[AREA_ID].astype(str))
     order = ids.get_indexer(list(store.ids))
     each, unions = dict[str, Columns](), dict[str, np.ndarray]()
-    for label, given in counted.items():
+    for label, found in counted.items():
         people = pd.Series(0.0, index=ids)
-        if given.unions:
+        if found.unions:
             own = PixelStore(store.path, period=label) if moving else store
             people.iloc[order] = own.bag_weight
-        each[label], names, lost = given.shared(people)
+        each[label], names, lost = found.shared(people)
         unions[label] = names.to_numpy(object)[order]
         for empty in lost:
             progress.log(f"ingest: {label}: left out {empty.name}: nobody counts there")
     weights = _held_weights(config, each, order)
     frames = []
-    for label in config.series.periods if config.series is not None else each:
+    for label in config.known_series.periods:
         columns, weight = each.get(label, Columns()), weights.get(label)
         known = columns.counts is not None and not columns.counts.isna().all()
         if not known and weight is None:
             continue
         own = PixelStore(store.path, period=label) if moving else store
-        value = np.full(len(store.ids), np.nan)
-        if columns.counts is not None:
-            value = columns.counts.to_numpy(np.float64)[order]
+        given = columns.arrays(order)
+        value = given.get("counts", np.full(len(store.ids), np.nan))
         exposed = own.bag_weight > 0
         lost = ~exposed & np.isfinite(value)
         if lost.any():
             named = name_first([store.ids[k] for k in np.flatnonzero(lost)], N_NAMED)
             progress.log(f"ingest: {label}: left out areas that nobody counts in: {named}")
         value = np.where(exposed, value, np.nan)
-        tested = None if columns.tested is None else columns.tested.to_numpy(np.float64)[order]
-        margin = None if columns.margins is None else columns.margins.to_numpy(np.float64)[order]
-        union = unions.get(label)
-        found = Responses(value, np.isfinite(value), tested, weight, margin, union=union)
-        frames.append(found.frame(store.ids, label))
+        tested, margin, union = given.get("tested"), given.get("margins"), unions.get(label)
+        responses = Responses(value, np.isfinite(value), tested, weight, margin, union=union)
+        frames.append(responses.frame(store.ids, label))
     where = f"counts ({config.response.path})"
     if not any(frame["training"].any() for frame in frames):
         raise InputError(Problem(where, "no area has a count in any period", "check the table"))
@@ -314,9 +295,9 @@ def _held_weights(
     Before the first that is known, it is the first: an area whose count has not arrived has people
     all the same.
     """
-    series = config.series
+    series = config.known_series
     known = {label: own.weights for label, own in each.items() if own.weights is not None}
-    if series is None or not known:
+    if not known:
         return {}
     none = np.full(order.size, np.nan)
     table = pd.DataFrame(

@@ -30,7 +30,7 @@ Known = Mapping[str, float]
 
 
 class ZoneTotals:
-    """The totals of the zones of a configuration, in every period.
+    """The totals of the zones of a configuration with ``time``, in every period.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class ZoneTotals:
     """
 
     def __init__(self, config: Config, areas: gpd.GeoDataFrame, problems: list[Problem]) -> None:
-        self._problems, self._series = problems, config.series
+        self._problems, self._series = problems, config.known_series
         self._ids = areas[AREA_ID].astype(str).to_numpy()
         self._sources: list[tuple[Points, pd.DataFrame, np.ndarray]] = []
         for spec in config.points:
@@ -59,13 +59,13 @@ class ZoneTotals:
                 found = f"no area has {spec.zone} {rows}"
                 remedy = suggest(str(unknown["id"].iloc[0]), known, "zone")
                 problems.append(Problem(place, found, remedy))
-            number = config.series.calendar.number if config.series is not None else str
+            number = self._series.calendar.number
             wrong = [number(str(text)) is None for text in table["period"]]
             if any(wrong):
                 rows = name_first(
                     [f"{t} (row {r})" for t, r in table.loc[wrong, ["period", "row"]].to_numpy()]
                 )
-                step = "" if config.series is None else config.series.calendar.step
+                step = self._series.calendar.step
                 found = f"column {spec.period!r} is no {step} in {rows}"
                 problems.append(Problem(place, found, f"give the total of each {step}"))
             elif len(table):
@@ -77,7 +77,6 @@ class ZoneTotals:
 
         Later ones have their time: a run of an earlier month leaves them out.
         """
-        assert self._series is not None
         number, periods = self._series.calendar.number, self._series.periods
         times = [number(str(text)) for text in table["period"]]
         last, first = max(time for time in times if time is not None), number(periods[0])
@@ -88,7 +87,6 @@ class ZoneTotals:
 
     def told(self) -> dict[str, str]:
         """Say by configuration key how many totals there are, and how many are of other periods."""
-        assert self._series is not None
         number, found = self._series.calendar.number, {}
         mine = {number(label) for label in self._series.periods}
         for spec, table, _ in self._sources:
@@ -125,7 +123,6 @@ class ZoneTotals:
             Of several areas each, whose counts are known together: one inside a zone is taken off
             as an area is.
         """
-        assert self._series is not None
         number = self._series.calendar.number
         rows: list[tuple[Points, dict[str, Any], list[str]]] = []
         for spec, table, zone in self._sources:

@@ -110,8 +110,9 @@ def rest_of_zones(
         return None
     names = id_text(areas[spec.zone]).to_numpy(object)
     of_area = pd.DataFrame({"value": _known(inputs), "tested": np.nan})
-    if inputs.tested is not None:
-        of_area["tested"] = np.where(of_area["value"].notna(), inputs.tested.to_numpy(float), 0.0)
+    tested = inputs.responses.tested
+    if tested is not None:
+        of_area["tested"] = np.where(of_area["value"].notna(), tested.to_numpy(float), 0.0)
     counted = of_area["value"].notna().to_numpy()
     at = np.full(len(areas), -1)
     at[bags.area] = np.arange(bags.area.size)

@@ -16,6 +16,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 from geo.writers.colours import Scale, ramp_colours
 from pipeline.inspection.seen import PEOPLE, Copies, Seen
 from pipeline.reporting.figures import Drawn, fill_areas, new_figure
+from pipeline.reporting.plane import aspect_of
 from pipeline.reporting.preview import (
     BLUE,
     INK,
@@ -50,13 +51,10 @@ def draw_layers(seen: Seen, labels: dict[str, str]) -> list[Drawn]:
     if copies is None or grid is None:
         return []
     west, south, east, north = copies.bounds
-    extent, aspect = (west, east, south, north), 1.0
-    crs = rasterio.crs.CRS.from_user_input(grid.crs)
-    if crs.is_geographic:
-        aspect = 1 / max(float(np.cos(np.deg2rad((south + north) / 2))), 0.1)
+    extent, crs = (west, east, south, north), rasterio.crs.CRS.from_user_input(grid.crs)
     rings = [] if seen.shapes is None else outlines(seen.shapes, extent)
     return [
-        _draw_layer(name, Overview(values, extent, aspect, crs), rings, copies, labels[name])
+        _draw_layer(name, Overview(values, extent, crs), rings, copies, labels[name])
         for name, values in copies.values.items()
     ]
 
@@ -64,8 +62,7 @@ def draw_layers(seen: Seen, labels: dict[str, str]) -> list[Drawn]:
 def _draw_layer(
     name: str, shown: Overview, rings: list[np.ndarray], copies: Copies, label: str
 ) -> Drawn:
-    left, right, bottom, top = shown.extent
-    tall = float(np.clip(shown.aspect * (top - bottom) / (right - left), 0.45, 1.5))
+    tall = shown.tall(0.45, 1.5)
     height = 4.2 * tall + 0.95
     figure = new_figure(4.4, height + 1.75)
     whole = height + 1.75
@@ -157,9 +154,7 @@ def draw_rates(seen: Seen, rates: np.ndarray, odd: np.ndarray, label: str) -> Dr
     if shapes is None or shapes.empty:
         return None
     left, bottom, right, top = shapes.total_bounds
-    aspect = 1.0
-    if shapes.crs.is_geographic:
-        aspect = 1 / max(float(np.cos(np.deg2rad((bottom + top) / 2))), 0.1)
+    aspect = aspect_of(shapes.crs, bottom, top)
     tall = 4.5 * float(np.clip(aspect * (top - bottom) / (right - left), 0.45, 1.6))
     figure = new_figure(4.6, tall + 0.95)
     axes = figure.add_axes((0.02, 0.95 / (tall + 0.95), 0.96, 0.98 * tall / (tall + 0.95)))

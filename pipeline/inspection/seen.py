@@ -28,6 +28,7 @@ from pipeline.ingest.odd_counts import Beside, beside_neighbours
 from pipeline.ingest.period_files import period_states
 from pipeline.ingest.point_suspicions import describe_sources
 from pipeline.ingest.profile import counts_of_periods
+from pipeline.responses.table import Columns
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import TILE, GridSummary
 from pipeline.store.level_areas import names_of
@@ -126,13 +127,14 @@ class Seen:
             self.copies = copies_of(grid, members, written)
         if areas is None:
             return
+        given = inputs.responses
         ids, names = areas[AREA_ID].astype(str), names_of(areas, config.areas.name)
         self.areas = pd.DataFrame(
             {
                 "id": ids,
                 "name": ids if names is None else np.where(names == "", ids, names),
-                "value": np.asarray(inputs.responses.known, np.float64),
-                "suppressed": _intervals(inputs),
+                "value": np.asarray(given.known, np.float64),
+                "suppressed": _intervals(given),
                 "people": np.nan if examined.people is None else examined.people,
                 "exposure": np.nan if examined.exposure is None else examined.exposure,
             }
@@ -144,7 +146,7 @@ class Seen:
         usable = areas.reset_index(drop=True)[measurable(areas)]
         self.shapes = reproject(usable.geometry, grid)
         words = config.response_kind
-        if not words.classes and inputs.counts is not None and examined.exposure is not None:
+        if not words.classes and given.counts is not None and examined.exposure is not None:
             totals = self.areas["value"].to_numpy(np.float64)
             if not words.adds_up:
                 totals = totals * examined.exposure
@@ -153,9 +155,9 @@ class Seen:
             )
 
 
-def _intervals(inputs: Inputs) -> list[str | None] | None:
+def _intervals(given: Columns) -> list[str | None] | None:
     """Return the interval of each suppressed count as text, None for other areas."""
-    y, margins = inputs.counts, inputs.margins
+    y, margins = given.counts, given.margins
     if y is None or margins is None:
         return None
     return [

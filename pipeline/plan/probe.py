@@ -196,15 +196,15 @@ def _probe_series(
     The evidence of a chain is timed on all: there they are few. The smoother's work goes by its
     number of multiplications, all else of the driver by the inducing variables.
     """
-    assert config.series is not None
-    n_period, n_areas = len(config.series.periods), min(n_all, TIMED_AREAS)
+    series = config.known_series
+    n_period, n_areas = len(series.periods), min(n_all, TIMED_AREAS)
     few = chained(config, n_all * n_period)
     n_here = n_period if few else min(n_period, PERIODS)
     each = max(2, min(round(mean_pixels), BLOCK_PIXELS // n_areas))
     given = [
         _synthetic_bags(config, each * n_areas, n_areas - 1, 0, period) for period in range(n_here)
     ]
-    times = config.series.times[:n_here]
+    times = series.times[:n_here]
     source = PeriodSource([Period(t, bags) for t, bags in zip(times, given, strict=True)], n_areas)
     start = model.init(source.summary(np.random.default_rng(0)), np.random.default_rng(0))
     blocks = {

@@ -76,9 +76,7 @@ def write_pdf(drawn: Sequence[Drawn], name: str) -> bytes:
 def draw_raster(config: Config, path: Path, panel: Panel, areas: Any, key: str, alt: str) -> Drawn:
     """Draw a raster with the borders of the areas, for print."""
     shown = Overview.read(path, 1000)
-    left, right, bottom, top = shown.extent
-    tall = float(np.clip(shown.aspect * (top - bottom) / (right - left), 0.4, 1.9))
-    figure = new_figure(6.2, 6.2 * tall * 0.9 + 1.1)
+    figure = new_figure(6.2, 6.2 * shown.tall(0.4, 1.9) * 0.9 + 1.1)
     axes = figure.add_axes((0.03, 0.03, 0.94, 0.89))
     draw_map(axes, shown, outlines(areas, shown.extent), panel)
     draw_scale_bar(axes, shown)

@@ -26,6 +26,20 @@ TOLERANCE = 0.5
 KM_DEGREE = 111.32
 
 
+def aspect_of(crs: Any, bottom: float, top: float) -> float:
+    """Return the height of a unit of a CRS over its width: true in the middle of a map.
+
+    Parameters
+    ----------
+    crs : CRS of rasterio or pyproj, or None
+    bottom, top : float
+        Bounds of the map, in the units of the CRS.
+    """
+    if crs is None or not crs.is_geographic:
+        return 1.0
+    return 1 / max(float(np.cos(np.deg2rad((bottom + top) / 2))), 0.1)
+
+
 @dataclass(frozen=True)
 class Plane:
     """From the coordinates of a map to those of the page: x to the right, y upwards, from 0.
@@ -52,15 +66,13 @@ class Plane:
         """Return the plane of bounds (left, bottom, right, top) in a CRS of rasterio or pyproj."""
         left, bottom, right, top = bounds
         known = None if crs is None else rasterio.crs.CRS.from_user_input(crs)
-        aspect, metres = 1.0, float("nan")
+        metres = float("nan")
         if known is not None and known.is_geographic:
-            # As in the preview: true proportions in the middle of the map.
             middle = float(np.cos(np.deg2rad((bottom + top) / 2)))
-            aspect = 1 / max(middle, 0.1)
             metres = (right - left) * KM_DEGREE * 1000 * middle / WIDTH
         elif known is not None and known.is_projected:
             metres = (right - left) * known.linear_units_factor[1] / WIDTH
-        return cls(left, bottom, right, top, aspect, metres)
+        return cls(left, bottom, right, top, aspect_of(known, bottom, top), metres)
 
     @property
     def scale(self) -> tuple[float, float]:

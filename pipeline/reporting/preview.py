@@ -29,6 +29,7 @@ from pipeline.products.products import (
     raster,
 )
 from pipeline.products.suppressed import ends_of
+from pipeline.reporting.plane import aspect_of
 from pipeline.responses.response import Response
 
 INK, MUTED, SEA = "#22252b", "#6d727c", "#f4f5f7"
@@ -45,15 +46,22 @@ class Overview:
         NaN where missing.
     extent : tuple of float
         Left, right, bottom and top, in the units of the CRS.
-    aspect : float
-        Height of a unit over its width, as drawn.
     crs : rasterio CRS or None
     """
 
     values: np.ndarray
     extent: tuple[float, float, float, float]
-    aspect: float
     crs: Any
+
+    @property
+    def aspect(self) -> float:
+        """Height of a unit over its width, as drawn."""
+        return aspect_of(self.crs, *self.extent[2:])
+
+    def tall(self, least: float, most: float) -> float:
+        """Return the height of the picture over its width, within limits."""
+        left, right, bottom, top = self.extent
+        return float(np.clip(self.aspect * (top - bottom) / (right - left), least, most))
 
     @classmethod
     def read(cls, path: Path, n_side: int = 1400) -> Overview:
@@ -64,12 +72,8 @@ class Overview:
             # Averaging removes the speckle of single pixels.
             band = source.read(1, out_shape=shape, resampling=Resampling.average, masked=True)
             bounds, crs = source.bounds, source.crs
-        aspect = 1.0
-        if crs is not None and crs.is_geographic:
-            middle = np.deg2rad((bounds.bottom + bounds.top) / 2)
-            aspect = 1 / max(float(np.cos(middle)), 0.1)
         values = band.astype(np.float64).filled(np.nan)
-        return cls(values, (bounds.left, bounds.right, bounds.bottom, bounds.top), aspect, crs)
+        return cls(values, (bounds.left, bounds.right, bounds.bottom, bounds.top), crs)
 
 
 @dataclass(frozen=True)
@@ -139,8 +143,7 @@ def titled(config: Config) -> str:
 
 def _figure(name: str, verdict: str, shown: Overview) -> tuple[Figure, list[Axes]]:
     """Return a figure with two axes for maps and a square plot beside them."""
-    left, right, bottom, top = shown.extent
-    tall = float(np.clip(shown.aspect * (top - bottom) / (right - left), 0.45, 2.2))
+    tall = shown.tall(0.45, 2.2)
     width = 4.6 if tall > 1.2 else 5.6
     height = min(width * tall, 8.2)
     figure = Figure(figsize=(2 * width + 5.2, height + 1.75), dpi=150, facecolor="white")

@@ -284,14 +284,8 @@ class Response:
         total = f"{values.sum():,.0f} in all, " if self.countable else ""
         return f"{total}{values.min():g} to {values.max():g}"
 
-    def exposure_of(self, columns: Any) -> tuple[pd.Series | None, str] | None:
-        """Return the given exposure by area and its name; None if it is that of the pixels.
-
-        Parameters
-        ----------
-        columns
-            With ``tested`` and ``weights``, as :class:`Columns`.
-        """
+    def exposure_of(self, columns: Columns) -> tuple[pd.Series | None, str] | None:
+        """Return the given exposure by area and its name; None if it is that of the pixels."""
         if self.given.tested is not None:
             return columns.tested, "tested"
         return None if self.given.weight is None else (columns.weights, self.weight_unit)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 
@@ -30,6 +31,16 @@ class Columns:
     tested: pd.Series | None = None
     weights: pd.Series | None = None
     margins: pd.Series | None = None
+
+    @property
+    def given(self) -> dict[str, pd.Series]:
+        """The columns that are given, by name."""
+        named = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: values for name, values in named.items() if values is not None}
+
+    def arrays(self, order: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the columns that are given as float64 arrays, of the areas ``order`` (int)."""
+        return {name: values.to_numpy("float64")[order] for name, values in self.given.items()}
 
     @property
     def least(self) -> pd.Series | None:

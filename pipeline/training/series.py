@@ -41,8 +41,7 @@ def read_ahead(config: Config) -> dict[str, Any]:
 
 def open_series(context: StageContext) -> SeriesStore:
     """Open the stores of the periods of a configuration with ``time``, and of its forecasts."""
-    series = context.config.series
-    assert series is not None
+    series = context.config.known_series
     place = context.place("work/bags.zarr")
     ahead = {
         label: Ahead(context.place(f"{AHEAD}/{label}"), tuple(found["known"]), not found["lacking"])

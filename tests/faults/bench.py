@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -339,13 +338,6 @@ def _same_inputs(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 def _is_zombie(process: psutil.Process) -> bool:
     return process.status() == psutil.STATUS_ZOMBIE
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

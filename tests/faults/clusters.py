@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import psutil
 
-from tests.faults.bench import Bench, Run, free_port
+from tests.faults.bench import Bench, Run
 from tests.faults.country import EPOCHS
 from tests.faults.driver import BLOCKS
 from tests.faults.kinds import Trial, fault, wait_for
+from tests.servers import free_port
 
 assert BLOCKS  # workers read the blocks that ingest cut
 CLUSTER = r"error: (tcp://[\d.:]+|compute\.scheduler): .+; .+"

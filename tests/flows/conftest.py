@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ import pytest
 import yaml
 
 from pipeline.demo.country import LAYERS, CountrySpec, simulate_country
+from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -30,12 +30,6 @@ ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 @pytest.fixture(scope="session", name="free_port")
 def _free_port() -> Callable[[], int]:
     return free_port
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:

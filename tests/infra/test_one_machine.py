@@ -20,8 +20,9 @@ import rasterio
 import yaml
 
 from pipeline.publishing.versions import current_version
-from tests.flows.conftest import Map, free_port
+from tests.flows.conftest import Map
 from tests.infra.units import ROOT, Units
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -10,6 +10,7 @@ from typing import Any
 import geopandas as gpd
 import numpy as np
 import pytest
+import yaml
 import zarr
 from affine import Affine
 from shapely.geometry import box
@@ -216,6 +217,12 @@ class Files:
             "output": {"dir": str(self.directory / "out")},
             **self.options,
         }
+
+    def written(self, **sections: Any) -> Path:
+        """Write the configuration, some of its sections others, and return its path."""
+        path = self.directory / "map.yaml"
+        path.write_text(yaml.safe_dump(self.mapping() | sections), encoding="utf-8")
+        return path
 
     def config(self) -> Config:
         return Config.model_validate(self.mapping(), context={"base": self.directory})

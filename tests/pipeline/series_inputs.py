@@ -10,6 +10,8 @@ import pandas as pd
 import shapely
 from affine import Affine
 
+from pipeline.config.reader import load_config
+from pipeline.store.series_store import SeriesStore
 from tests.bands import write
 
 SIDE, PARTS = 16, 4  # pixels of a side, areas of a side
@@ -139,6 +141,13 @@ output:      {{dir: out, draws: 40, periods: ["2024-01"], forecast: 1}}
     config = directory / "disagg.yaml"
     config.write_text(text, encoding="utf-8")
     return config
+
+
+def store_of(config: Path) -> SeriesStore:
+    """Return the store of a series whose results are in ``out`` beside its configuration."""
+    series = load_config(config).known_series
+    place = config.parent / "out/work/bags.zarr"
+    return SeriesStore(place, series.periods, series.times, series.season_length)
 
 
 def write_quarters(directory: Path) -> Path:

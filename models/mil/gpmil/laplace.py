@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 import scipy.linalg
 
-from models.backend.arrays import cholesky, gram, solve_lower
+from models.backend.arrays import cholesky, gram, is_positive_definite, solve_lower
 from models.core.errors import NumericalError
 from models.mil.gpmil.soft_max import (
     Sizes,
@@ -192,11 +192,7 @@ def _all_above(b: np.ndarray, floor: float) -> bool:
     """Whether all eigenvalues of a symmetric matrix are above a floor."""
     lowered = b.copy()
     lowered[np.diag_indices(b.shape[0])] -= floor
-    try:
-        cholesky(lowered)
-    except np.linalg.LinAlgError:
-        return False
-    return True
+    return is_positive_definite(lowered)
 
 
 def whitened_hessian(lower: np.ndarray, blocks: list[np.ndarray], sizes: Sizes) -> np.ndarray:

@@ -185,6 +185,7 @@ def place_bags(
             if not filled[size]:
                 _fill_shares(np.int64(size), ratios, absolute, n_class, places)
                 filled[size] = True
+            # As in _count_bag: a function of both makes small bags half as slow again.
             packed = np.uint64(0)
             i = low
             while i < high:

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import yaml
 
 from geo.core.errors import InputError
 from pipeline.cli.main import main
@@ -15,13 +14,6 @@ from pipeline.plan.probe import Probe
 from pipeline.publishing.publish import publish_dir
 from pipeline.run.runner import run_stages
 from tests.progress import Notes
-
-
-def write(files, **sections):
-    data = {**files.mapping(), **sections}
-    path = files.directory / "map.yaml"
-    path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    return path
 
 
 def months(files, *names):
@@ -36,11 +28,11 @@ BY_NAME = {"counts": {"path": "cases_{period}.csv", "value": "cases"}}
 
 def test_the_latest_file_is_the_default_and_numbers_count_as_numbers(files):
     months(files, "2026-9", "2026-10", "2026-2")
-    config = load_config(write(files, **BY_NAME))
+    config = load_config(files.written(**BY_NAME))
     assert config.period == "2026-10"
     assert config.counts.path.endswith("cases_2026-10.csv")
-    assert load_config(write(files, **BY_NAME), "2026-2").counts.path.endswith("cases_2026-2.csv")
-    assert load_config(write(files, **BY_NAME, period="2026-9")).period == "2026-9"
+    assert load_config(files.written(**BY_NAME), "2026-2").counts.path.endswith("cases_2026-2.csv")
+    assert load_config(files.written(**BY_NAME, period="2026-9")).period == "2026-9"
 
 
 def test_a_column_chooses_the_rows(files):
@@ -53,11 +45,11 @@ def test_a_column_chooses_the_rows(files):
     by_column = {"counts": {"path": "cases.csv", "value": "cases", "period": "month"}}
     for asked, first in (("2026-01", 0), (None, 10)):
         problems = []
-        inputs = open_inputs(load_config(write(files, **by_column), asked), problems)
+        inputs = open_inputs(load_config(files.written(**by_column), asked), problems)
         assert problems == []
-        np.testing.assert_array_equal(inputs.counts, first + np.arange(9.0))
+        np.testing.assert_array_equal(inputs.responses.counts, first + np.arange(9.0))
     problems = []
-    open_inputs(load_config(write(files, **by_column), "2027-01"), problems)
+    open_inputs(load_config(files.written(**by_column), "2027-01"), problems)
     assert "no row is of period '2027-01'; give a period that it has: 2026-01, 2026-02" in str(
         problems[0]
     )
@@ -78,7 +70,7 @@ def test_a_column_chooses_the_rows(files):
 def test_the_latest_period_is_that_of_time_or_asked_for(files, months, latest):
     rows = "\n".join(f"{month},M00,1" for month in months)
     (files.directory / "cases.csv").write_text(f"m,code,cases\n{rows}\n", encoding="utf-8")
-    path = write(files, counts={"path": "cases.csv", "value": "cases", "period": "m"})
+    path = files.written(counts={"path": "cases.csv", "value": "cases", "period": "m"})
     if latest.startswith("2024"):
         assert load_config(path).period == latest
         assert load_config(path, months[0]).period <= latest
@@ -93,7 +85,7 @@ def test_the_latest_period_is_that_of_time_or_asked_for(files, months, latest):
 def test_periods_without_any_count_are_no_periods(files):
     rows = "M00,5,2024-03\nM01,,2024-03\nM00,,2024-04\nM01,NA,2024-04\n"
     (files.directory / "cases.csv").write_text(f"code,cases,m\n{rows}", encoding="utf-8")
-    path = write(files, counts={"path": "cases.csv", "value": "cases", "period": "m"})
+    path = files.written(counts={"path": "cases.csv", "value": "cases", "period": "m"})
     assert load_config(path).period == "2024-03"
 
 
@@ -102,7 +94,7 @@ def test_the_row_that_is_told_is_that_of_the_file(files):
     rows[12] = "b,M03,lots"
     (files.directory / "cases.csv").write_text("\n".join(["m,code,cases", *rows]), encoding="utf-8")
     config = load_config(
-        write(files, counts={"path": "cases.csv", "value": "cases", "period": "m"}), "b"
+        files.written(counts={"path": "cases.csv", "value": "cases", "period": "m"}), "b"
     )
     problems = []
     open_inputs(config, problems)
@@ -124,7 +116,7 @@ def test_the_row_that_is_told_is_that_of_the_file(files):
 )  # fmt: skip
 def test_what_cannot_be_is_one_line(files, sections, asked, says):
     with pytest.raises(InputError) as caught:
-        load_config(write(files, **sections), asked)
+        load_config(files.written(**sections), asked)
     assert says in str(caught.value)
     assert len(caught.value.problems) == 1
 
@@ -148,7 +140,7 @@ def test_a_range_of_periods():
 
 def test_each_period_has_a_folder_where_output_dir_says_so(files):
     months(files, "2026-01", "2026-02")
-    path = write(files, **BY_NAME, output={"dir": "out/{period}"})
+    path = files.written(**BY_NAME, output={"dir": "out/{period}"})
     first, last = load_config(path, "2026-01"), load_config(path)
     assert [each.output.dir.relative_to(files.directory).as_posix() for each in (first, last)] == [
         "out/2026-01",
@@ -156,9 +148,9 @@ def test_each_period_has_a_folder_where_output_dir_says_so(files):
     ]
     # Versions and what the watch has seen are of all periods.
     assert publish_dir(first) == publish_dir(last) == files.directory / "out/published"
-    inside = load_config(write(files, **BY_NAME, output={"dir": "a-{period}/maps"}))
+    inside = load_config(files.written(**BY_NAME, output={"dir": "a-{period}/maps"}))
     assert inside.shared_dir == files.directory
-    assert load_config(write(files, **BY_NAME)).shared_dir == files.directory / "out"
+    assert load_config(files.written(**BY_NAME)).shared_dir == files.directory / "out"
 
 
 @pytest.mark.parametrize("folder", ["out", "out/{period}"])
@@ -167,7 +159,7 @@ def test_a_run_says_whose_map_it_replaces(files, folder):
     files.options = {
         "model": {"kind": "constant"}, "output": {"draws": 20, "dir": folder},
     }  # fmt: skip
-    path = write(files, **BY_NAME)
+    path = files.written(**BY_NAME)
     said = []
     for period in ("2026-01", "2026-02", "2026-02")[: 3 if folder == "out" else 2]:
         notes = Notes()
@@ -196,7 +188,7 @@ def test_a_period_can_be_planned(files, capsys, monkeypatch):
     # The rain of January alone is there: only January can be planned.
     (files.directory / "wave.tif").rename(files.directory / "wave_2026-01.tif")
     covariates = {"wave": {"path": "wave_{period}.tif"}, "north": {"path": "north.tif"}}
-    path = write(files, **BY_NAME, covariates=covariates)
+    path = files.written(**BY_NAME, covariates=covariates)
     assert main(["plan", str(path), "--period", "2026-01", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
     assert main(["plan", str(path)]) == 2

@@ -15,12 +15,6 @@ SECRET = "planted-4711"
 HOOK = f"https://hooks.example.org/services/{SECRET}"
 
 
-def written(files: Any, notify: dict[str, Any]) -> Path:
-    path: Path = files.directory / "map.yaml"
-    path.write_text(yaml.safe_dump(files.mapping() | {"notify": notify}))
-    return path
-
-
 @pytest.mark.parametrize(
     "notify",
     [
@@ -31,7 +25,7 @@ def written(files: Any, notify: dict[str, Any]) -> Path:
 )
 def test_a_secret_in_the_file_is_refused(files: Any, notify: dict[str, Any]) -> None:
     with pytest.raises(InputError) as found:
-        load_config(written(files, notify))
+        load_config(files.written(notify=notify))
     (problem,) = found.value.problems
     assert "written out in a file" in problem.found
     assert "${DISAGG_" in problem.remedy
@@ -43,12 +37,12 @@ def test_a_reference_and_what_is_none_are_taken(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOOK", HOOK)
-    config = load_config(written(files, {"webhook": "${HOOK}"}))
+    config = load_config(files.written(notify={"webhook": "${HOOK}"}))
     assert config.notify.webhook is not None
     assert config.notify.webhook.get_secret_value() == HOOK
     assert "4711" not in repr(config)
     for webhook in ("http://127.0.0.1:9000/token", "http://alerts.internal/"):
-        assert load_config(written(files, {"webhook": webhook})).notify.webhook is not None
+        assert load_config(files.written(notify={"webhook": webhook})).notify.webhook is not None
 
 
 def test_a_password_in_an_address_is_refused(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:

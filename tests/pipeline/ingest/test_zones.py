@@ -13,11 +13,8 @@ import yaml
 
 from geo.core.errors import InputError
 from pipeline.cli.main import main
-from pipeline.config.context import StageContext
-from pipeline.core.progress import Silent
-from pipeline.ingest.stage import check, ingest
-from pipeline.store.bag_store import BagStore
-from pipeline.store.point_store import PointStore
+from pipeline.ingest.stage import check
+from tests.pipeline.ingest.test_points import ingested
 from tests.typed import run_each
 
 ZONES = {"name": "regions", "path": "regions.csv", "id": "region", "value": "n", "zone": "region"}
@@ -38,17 +35,10 @@ def _write(files: Any, rows: Any = ROWS, cases: Any = None, **zones: Any) -> Non
     files.options = {"points": [{**ZONES, **zones}]}
 
 
-def _ingested(files: Any) -> tuple[BagStore, PointStore]:
-    config = files.config()
-    ingest(StageContext(config, Silent(), "of-the-inputs"))
-    work = config.output.dir / "work"
-    return BagStore.open(work / "bags.zarr"), PointStore.open(work / "points.zarr")
-
-
 def test_the_rest_is_a_count_of_the_people_without_one(files: Any) -> None:
     _write(files)
     assert check(files.config()) == []
-    areas, zones = _ingested(files)
+    areas, zones = ingested(files)
     assert dict(zip(zones.about["id"], zones.store.y, strict=True)) == {
         "north": 30 - 21, "centre": 20 - 14, "south": 35 - 35
     }  # fmt: skip
@@ -68,7 +58,7 @@ def test_the_rest_is_a_count_of_the_people_without_one(files: Any) -> None:
 def test_several_areas_and_a_suppressed_one_are_one_bag(files: Any) -> None:
     _write(files, cases={"M00": 10, "M01": "<5", "M03": 1, "M04": 2, "M05": 3, "M06": 1, "M07": 1},
            rows=[("north", 30), ("centre", 9), ("south", "")])  # fmt: skip
-    areas, zones = _ingested(files)
+    areas, zones = ingested(files)
     assert zones.about["id"] == ["north"]  # the centre has counts of all
     assert zones.about["left_out"]["regions"] == {
         "all_counted": 1, "lacking_pixels": 0, "outside": 0, "without_value_or_place": 1
@@ -103,7 +93,7 @@ def test_what_does_not_fit_is_one_line(
 ) -> None:
     _write(files, rows, cases, **zones)
     with pytest.raises(InputError, match=found) as caught:
-        _ingested(files)
+        ingested(files)
     assert len(caught.value.problems) == 1
     assert not (files.directory / "out/work/points.zarr").exists()
 
@@ -124,7 +114,7 @@ def test_of_a_larger_zone_the_rests_of_smaller_ones_are_taken_off(files: Any) ->
     _levels(files, ["all"] * 9, [("all", 120)])
     text = "\n".join(["region,n", "north,30", "centre,20"]) + "\n"
     (files.directory / "regions.csv").write_text(text)
-    _, zones = _ingested(files)
+    _, zones = ingested(files)
     found = dict(zip(zones.store.ids, zones.store.y, strict=True))
     whole = 120 - sum(COUNTED.values()) - (30 - 21) - (20 - 14)
     assert found == {"halves/all": whole, "regions/north": 9, "regions/centre": 6}
@@ -158,7 +148,7 @@ def test_zones_that_cross_or_say_the_same_twice(
 ) -> None:
     _levels(files, halves, rows)
     with pytest.raises(InputError, match=found):
-        _ingested(files)
+        ingested(files)
 
 
 def test_keys_that_do_not_go_together(files: Any) -> None:

@@ -22,6 +22,7 @@ from pipeline.storage.pointer import conditional_write_problem
 from tests.command import Command
 from tests.pipeline.publishing.finished import build, leave_run
 from tests.pipeline.storage.s3_server import Weather, request, stormy
+from tests.typed import errors
 
 
 @pytest.fixture
@@ -55,12 +56,6 @@ def published(config: Config, rate: float) -> str:
 
 def objects(config: Config) -> set[str]:
     return {name.split("/")[1] for name in (publish_dir(config) / "").list() if "/" in name}
-
-
-def errors(capsys) -> list[str]:
-    err = capsys.readouterr().err
-    assert "Traceback" not in err
-    return [line for line in err.splitlines() if line.startswith("error:")]
 
 
 def test_a_reader_needs_the_pointer_and_nothing_else(config, s3, address):

@@ -13,7 +13,6 @@ from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.store.series_source import SeriesSource
-from pipeline.store.series_store import SeriesStore
 from tests.pipeline.run.test_tables import IDS, climate
 from tests.pipeline.series_inputs import (
     MONTHS,
@@ -21,6 +20,7 @@ from tests.pipeline.series_inputs import (
     area_of_pixel,
     counts,
     people,
+    store_of,
     write_inputs,
 )
 from tests.typed import edit, run_each
@@ -74,13 +74,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return config
 
 
-def _store(config: Path) -> SeriesStore:
-    series = load_config(config).series
-    assert series is not None
-    place = config.parent / "out/work/bags.zarr"
-    return SeriesStore(place, series.periods, series.times, series.season_length)
-
-
 def _given(label: str, name: str) -> float:
     table = cases_of_then(5).set_index(["month", "id"])["cases"]
     return float(table[label, name])
@@ -90,7 +83,7 @@ def _given(label: str, name: str) -> float:
 def test_a_fit_reads_what_each_area_of_the_time_counted(
     ran: Path, tmp_path: Path, cap: int | str
 ) -> None:
-    store = _store(ran)
+    store = store_of(ran)
     source = store.source(store.thinned(tmp_path, cap, 1))
     there: SeriesSource = source.reference.open()  # as it comes to a worker
     assert there.n_bag == int(there.block_bags.sum()) == source.n_bag
@@ -118,7 +111,7 @@ def test_a_fit_reads_what_each_area_of_the_time_counted(
 
 
 def test_merged_and_renamed_areas_have_counts_of_their_own(ran: Path) -> None:
-    store, table = _store(ran), counts(5).set_index(["month", "id"])["cases"]
+    store, table = store_of(ran), counts(5).set_index(["month", "id"])["cases"]
     for label in MONTHS[:5]:
         own = store.at(label)
         y = dict(zip(own.ids, own.y.tolist(), strict=True))
@@ -184,7 +177,7 @@ def test_a_wide_table_has_empty_cells_where_an_area_was_not(tmp_path: Path) -> N
     wide.to_csv(tmp_path / "cases.csv")
     edit(config, {"period: month": "periods: columns"})
     assert main(["ingest", str(config), "--quiet"]) == 0
-    own = _store(config).to_fit("2024-02")
+    own = store_of(config).to_fit("2024-02")
     assert own.y[np.isin(own.ids, SPLIT)].sum() == _given("2024-02", "WEST")
 
 
@@ -196,7 +189,7 @@ def test_a_crosswalk_names_areas_of_any_time(tmp_path: Path) -> None:
     (tmp_path / "walk.csv").write_text(walk, encoding="utf-8")
     edit(config, {"period: month": "period: month, crosswalk: walk.csv"})
     assert main(["ingest", str(config), "--quiet"]) == 0
-    own = _store(config).to_fit("2024-02")
+    own = store_of(config).to_fit("2024-02")
     assert own.y[np.isin(own.ids, SPLIT)].sum() == _given("2024-02", "WEST")
 
 
@@ -226,7 +219,7 @@ def test_a_table_of_a_covariate_has_the_areas_of_its_time(tmp_path: Path) -> Non
     own = "{table: climate.csv, id: id, value: mm, period: when}"
     edit(config, {'{path: "rain_{period}.tif"}': own})
     assert main(["ingest", str(config), "--quiet"]) == 0
-    bags = _store(config).at("2024-01")
+    bags = store_of(config).at("2024-01")
     given = table[table["when"] == "202401"].set_index("id")["mm"]
     for name in (*SPLIT, MERGED, "A15", "A07"):
         block = bags.select(np.array(bags.ids) == name).read_block(0)

@@ -99,8 +99,7 @@ def store_of(config: Path) -> SeriesStore:
 
 def x_of(config: Path, label: str) -> tuple[np.ndarray, SeriesStore]:
     """Return the covariates that a forecast has in its store, as bands, and the store."""
-    store, series = store_of(config), load_config(config).series
-    assert series is not None
+    store, series = store_of(config), load_config(config).known_series
     bags = store.at(label, series.time_of(label))
     rows = bags.read_rows(0, bags.n_pix)
     assert bags.covariates == ("elevation", "rain", "wet", "wet_lag1")

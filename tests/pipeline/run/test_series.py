@@ -19,7 +19,6 @@ from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
 from pipeline.run.runner import run_stages
 from pipeline.store.bag_store import BagStore
-from pipeline.store.series_store import SeriesStore
 from pipeline.training.fit import fit
 from tests.bands import read
 from tests.pipeline.series_inputs import (
@@ -32,6 +31,7 @@ from tests.pipeline.series_inputs import (
     elevation,
     people,
     rain,
+    store_of,
     true_rate,
     write_inputs,
     write_months,
@@ -69,13 +69,6 @@ def updated(three: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / three.name
 
 
-def _series(config: Path) -> SeriesStore:
-    series = load_config(config).series
-    assert series is not None
-    place = config.parent / "out/work/bags.zarr"
-    return SeriesStore(place, series.periods, series.times, series.season_length)
-
-
 def test_the_store_holds_what_the_inputs_say(three: Path) -> None:
     table = counts(3).set_index(["month", "id"])["cases"].replace("", np.nan).astype(float)
     for month, label in enumerate(MONTHS[:3]):
@@ -92,7 +85,7 @@ def test_the_store_holds_what_the_inputs_say(three: Path) -> None:
 
 
 def test_maps_are_those_of_the_model_at_each_period(updated: Path) -> None:
-    out, store = updated.parent / "out", _series(updated)
+    out, store = updated.parent / "out", store_of(updated)
     model: Any = models.load(out / "work/model")
     numbers = np.array([store.ids.index(f"A{k:02d}") for k in area_of_pixel().ravel()])
     rows = store.at(MONTHS[0]).read_rows(0, store.at(MONTHS[0]).n_pix)
@@ -278,7 +271,7 @@ def test_a_scheduled_run_fits_anew_where_an_update_does_not_do(
 def test_workers_and_threads_give_the_same_bits(three: Path) -> None:
     from distributed import Client, LocalCluster
 
-    store = _series(three)
+    store = store_of(three)
     source = store.source([store.at(label).training for label in store.periods])
     settings = models.load(three.parent / "out/work/model").get_params() | {
         "max_epochs": 1,

@@ -14,8 +14,7 @@ from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.ingest.zone_months import kept_together
-from pipeline.store.series_store import SeriesStore
-from tests.pipeline.series_inputs import areas, counts, write_inputs
+from tests.pipeline.series_inputs import areas, counts, store_of, write_inputs
 from tests.typed import edit, run_each
 
 MORE = """\
@@ -55,10 +54,7 @@ def write(directory: Path, n: int = 4, cases: str = "") -> Path:
 
 def _fitted(config: Path, label: str) -> dict[frozenset[str], tuple[float, float]]:
     """Return value and margin of each bag of a period, by its areas."""
-    series = load_config(config).series
-    assert series is not None
-    place = config.parent / "out/work/bags.zarr"
-    store = SeriesStore(place, series.periods, series.times, series.season_length)
+    store = store_of(config)
     source = store.source([store.to_fit(each) for each in store.periods])
     bags = source.of_period(store.periods.index(label))
     assert bags is not None

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,6 +26,7 @@ from pipeline.storage import mirror as mirrors
 from pipeline.storage.location import Location, Storage, StorageError
 from pipeline.storage.mirror import MANIFEST, Mirror
 from tests.pipeline.storage.s3_server import Weather, new_bucket, request, stormy
+from tests.typed import errors
 
 SPEC = CountrySpec((24, 26), 1 / 12, 380, 9, 4, 2e5, covariates=("elevation",), n_inducing=8)
 ROOT = Path(__file__).parents[3]
@@ -115,12 +115,6 @@ def assert_same(country: Run, endpoint: str, bucket: str) -> None:
         local = (country.out / name).read_bytes()
         assert get(endpoint, bucket, name) == local, name
         assert get(endpoint, bucket, manifest["files"][name]["object"]) == local, name
-
-
-def errors(capsys: Any) -> list[str]:
-    err = capsys.readouterr().err
-    assert "Traceback" not in err
-    return [line for line in err.splitlines() if line.startswith("error:")]
 
 
 def test_a_run_on_s3_is_the_run_on_disk(country, finished, s3, capsys):

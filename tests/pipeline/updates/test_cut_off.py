@@ -3,7 +3,6 @@
 import time
 
 import pytest
-import yaml
 
 from pipeline.updates import cut_off
 from pipeline.updates.arrivals import load_watched, mark_seen, new_counts
@@ -41,11 +40,8 @@ def test_what_looks_cut_off(lines, before, period, found):
 def monthly(files, monkeypatch):
     """A map with a whole January, taken, and a February that broke off."""
     text = (files.directory / "cases.csv").read_text()
-    path = files.directory / "map.yaml"
     counts = {"path": "cases_{period}.csv", "value": "cases"}
-    path.write_text(
-        yaml.safe_dump({**files.mapping(), "counts": counts, "update": {"settle_s": 0}})
-    )
+    path = files.written(counts=counts, update={"settle_s": 0})
     (files.directory / "cases_2024-01.csv").write_text(text)
     (first,) = new_counts(path)
     assert held_back(load_watched(path), first) is None
@@ -94,8 +90,7 @@ def test_it_is_taken_when_somebody_says_so_and_no_other_is(monthly):
 
 
 def test_a_single_file_is_measured_by_what_it_was(files):
-    path = files.directory / "map.yaml"
-    path.write_text(yaml.safe_dump({**files.mapping(), "update": {"settle_s": 0}}))
+    path = files.written(update={"settle_s": 0})
     (first,) = new_counts(path)
     assert held_back(load_watched(path), first) is None
     mark_seen(path, first)

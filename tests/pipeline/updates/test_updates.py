@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from geo.core.errors import InputError, Problem
@@ -91,20 +90,13 @@ def test_a_lock_is_a_runs_not_its_process_s(tmp_path):
     assert other == [False]
 
 
-def write_config(files, **sections):
-    data = {**files.mapping(), **sections}
-    path = files.directory / "map.yaml"
-    path.write_text(yaml.safe_dump(data), encoding="utf-8")
-    return path
-
-
 def age(path, seconds=60):
     past = time.time() - seconds
     os.utime(path, (past, past))
 
 
 def test_new_counts_are_sensed_once_without_reading(files, monkeypatch):
-    path = write_config(files)
+    path = files.written()
     counts = files.directory / "cases.csv"
     assert new_counts(path) == []  # written this moment: perhaps not yet whole
     age(counts)
@@ -129,7 +121,7 @@ def test_new_counts_are_sensed_once_without_reading(files, monkeypatch):
 
 
 def test_periods_that_arrive(files):
-    path = write_config(files, counts={"path": "cases_{period}.csv", "value": "cases"})
+    path = files.written(counts={"path": "cases_{period}.csv", "value": "cases"})
     text = (files.directory / "cases.csv").read_text()
 
     def deliver(month):
@@ -179,8 +171,8 @@ def test_the_watch_reaches_a_store_as_the_run_does(files, s3, delivered, monkeyp
     bucket, deliver = delivered
     with stormy(s3, Weather(seed=2, error=0.3)) as through:
         counts = {"path": f"s3://{bucket}/in/cases_{{period}}.csv", "value": "cases"}
-        path = write_config(
-            files, counts=counts, storage={"endpoint": through, "retries": 8, "timeout": 10}
+        path = files.written(
+            counts=counts, storage={"endpoint": through, "retries": 8, "timeout": 10}
         )
         assert new_counts(path) == []
         deliver("in/cases_2026-01.csv")
@@ -203,8 +195,7 @@ def test_the_watch_gives_up_when_the_run_would(files, s3, delivered, monkeypatch
     deliver("cases.csv")
     sky = Weather(error=1.0)
     with stormy(s3, sky) as through:
-        path = write_config(
-            files,
+        path = files.written(
             counts={"path": f"s3://{bucket}/cases.csv", "value": "cases"},
             storage={"endpoint": through, "retries": 2},
         )
@@ -222,10 +213,10 @@ def test_periods_of_a_table_and_of_prefixes_on_a_store(files, s3, delivered, mon
     deliver("2026-06/cases.csv")
     storage = {"endpoint": s3, "timeout": 10, "scratch": str(tmp_path / "scratch")}
     table = {"path": f"s3://{bucket}/table.csv", "value": "cases", "period": "m"}
-    path = write_config(files, counts=table, storage=storage)
+    path = files.written(counts=table, storage=storage)
     assert known_periods(path) == ["2026-01", "2026-02"]
     folders = {"path": f"s3://{bucket}/{{period}}/cases.csv", "value": "cases"}
-    path = write_config(files, counts=folders, storage=storage)
+    path = files.written(counts=folders, storage=storage)
     assert known_periods(path) == ["2026-05", "2026-06"]
 
 
@@ -254,7 +245,7 @@ def test_what_may_pass_by_itself(error, passes):
 
 
 def test_figures_go_on_counting(files):
-    config = load_config(write_config(files, metrics={"textfile": "prom"}, name="my map"))
+    config = load_config(files.written(metrics={"textfile": "prom"}, name="my map"))
     stages = {"ingest": (1.5, False), "fit": (20.0, True)}
     for outcome in ("published", "published", "held"):
         run = RunMetrics(outcome, stages, {"coverage": 0.9})
@@ -298,11 +289,11 @@ def posts():
 
 def test_figures_are_pushed(files, posts):
     gateway = f"127.0.0.1:{posts}"
-    config = load_config(write_config(files, metrics={"pushgateway": gateway}, name="m"))
+    config = load_config(files.written(metrics={"pushgateway": gateway}, name="m"))
     assert record_run(config, RunMetrics("failed"), 1.0) == []
     assert Posts.got[0][0] == "/metrics/job/disagg/map/m"
     assert b'disagg_runs_total{map="m",outcome="failed"} 1.0' in Posts.got[0][1]
-    config = load_config(write_config(files, metrics={"pushgateway": "127.0.0.1:1"}))
+    config = load_config(files.written(metrics={"pushgateway": "127.0.0.1:1"}))
     assert "metrics.pushgateway (127.0.0.1:1)" in record_run(config, RunMetrics("failed"), 1.0)[0]
 
 
@@ -328,8 +319,7 @@ def test_people_are_told(files, posts):
         email = {"to": ["duty@example.org"], "sender": "maps@example.org", "host": "127.0.0.1"}
         email["encryption"] = "none"
         config = load_config(
-            write_config(
-                files,
+            files.written(
                 notify={
                     "on": ["failure", "gate"],
                     "webhook": f"http://127.0.0.1:{posts}/hook",
@@ -356,8 +346,7 @@ def test_who_cannot_be_told_stops_nothing_and_secrets_stay_secret(files, monkeyp
     monkeypatch.setenv("MAIL_PASSWORD", "hunter2")
     email = {"to": ["a@b.org"], "sender": "c@b.org", "host": "127.0.0.1", "port": 1}
     config = load_config(
-        write_config(
-            files,
+        files.written(
             notify={
                 "webhook": "http://127.0.0.1:1/token-4711",
                 "email": {**email, "password": "${MAIL_PASSWORD}"},
@@ -372,7 +361,7 @@ def test_who_cannot_be_told_stops_nothing_and_secrets_stay_secret(files, monkeyp
 
 
 def test_a_run_without_its_lock_is_dead(files):
-    config = load_config(write_config(files, update={"retries": 2}))
+    config = load_config(files.written(update={"retries": 2}))
     long_ago = datetime.now(UTC) - timedelta(seconds=30)
 
     def act(state="RUNNING", since=long_ago, times=1):
@@ -410,7 +399,7 @@ def test_percentages_come_now_and_then_and_at_the_end():
 
 
 def test_a_run_is_addressed_not_carried(files):
-    path = write_config(files, counts={"path": "cases_{period}.csv", "value": "cases"})
+    path = files.written(counts={"path": "cases_{period}.csv", "value": "cases"})
     text = (files.directory / "cases.csv").read_text()
     (files.directory / "cases_2026-01.csv").write_text(text)
     run = MapRun(str(path), changes={"fit": {"seed": 9}})

@@ -144,7 +144,7 @@ def test_few_bags_are_dealt_so_that_every_fit_sees_both_labels():
     assert inner_folds(y, 5, 0) is None
 
 
-def _bags(n_bag=60, seed=0):
+def noisy_bags(n_bag=60, seed=0):
     rng = np.random.default_rng(seed)
     offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 6, n_bag))])
     x = rng.normal(size=(offsets[-1], 2))
@@ -153,7 +153,7 @@ def _bags(n_bag=60, seed=0):
 
 
 def test_it_is_fitted_to_bags_that_the_fit_did_not_see():
-    bags = _bags()
+    bags = noisy_bags()
     how = {"n_inducing": 8, "max_epochs": 10, "variance": 1.0, "lengthscale": 1.0}
     how |= {"aggregate": "sum", "calibrate": "none"}
     model = models.VWSGP(**{**how, "calibrate": "cv"}).fit(bags, n_thread=1)
@@ -181,4 +181,4 @@ def test_regressions_cannot_be_recalibrated():
         models.BLRT(task="multiclass", calibrate="cv"),
     ):
         with pytest.raises(ParameterError, match=r"labels of 0 and 1.*leave it out"):
-            model.fit(_bags())
+            model.fit(noisy_bags())

@@ -9,7 +9,6 @@ import pytest
 from scipy.special import expit
 
 import models
-from models import Bags
 from models.core.errors import UnsupportedError
 from models.likelihoods.probability import Probability, ProbabilityDraws, label_log_density
 from models.mil.data.inner_fits import left_out_log_probability
@@ -21,15 +20,7 @@ from models.mil.data.inner_folds import (
     judged_folds,
     table,
 )
-
-
-def _bags(n_bag=50, seed=0):
-    rng = np.random.default_rng(seed)
-    offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 6, n_bag))])
-    x = rng.normal(size=(offsets[-1], 2))
-    noisy = x[:, 0] + 0.7 * rng.normal(size=x.shape[0])
-    return Bags(x, offsets, np.maximum.reduceat((noisy > 1.2).astype(float), offsets[:-1]))
-
+from tests.models.mil.data.test_calibration import noisy_bags
 
 MODELS = {
     "psi": lambda **k: models.PsiVGPMIL(n_inducing=6, max_epochs=4, n_draws=30, **k),
@@ -41,7 +32,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_tuned_model_is_the_one_with_the_chosen_settings_and_stays_so(name, tmp_path):
-    bags = _bags(30)
+    bags = noisy_bags(30)
     model = MODELS[name](tune=True, calibrate="none").fit(bags, n_thread=1)
     assert model.tune
     rows = model.selection_
@@ -57,7 +48,7 @@ def test_a_tuned_model_is_the_one_with_the_chosen_settings_and_stays_so(name, tm
 
 
 def test_the_score_is_that_of_bags_held_out():
-    bags = _bags()
+    bags = noisy_bags(50)
     model = MODELS["vwsgp"](tune=True, calibrate="none").fit(bags)
     fold = inner_folds(bags.y, 5, 0)
     for row in model.selection_[:3]:
@@ -71,7 +62,7 @@ def test_what_is_given_is_not_chosen(name):
     model = MODELS[name](variance=2.0, lengthscale=1.0, calibrate="none")
     model.set_params(**({"aggregate": "sum"} if name == "vwsgp" else {"start": 0.5}))
     assert model.automatic_settings(5.0) == []
-    assert model.fit(_bags()).selection_ == []
+    assert model.fit(noisy_bags(50)).selection_ == []
 
 
 def test_tuning_leaves_no_start_open():
@@ -85,7 +76,7 @@ def test_tuning_leaves_no_start_open():
 
 
 def test_rounds_keep_the_best_of_those_before():
-    bags = _bags()
+    bags = noisy_bags(50)
     rows = MODELS["psi"](calibrate="none").fit(bags).selection_
     assert len(rows) == 6
     for name, upto in (("variance", 3), ("start", 4)):
@@ -143,7 +134,7 @@ def test_of_a_gaussian_the_weights_are_known():
 
 def test_the_own_law_is_that_of_all_labels_of_the_instances():
     """P(T = 1) summed over every labelling of the instances, eq. (4), at drawn f."""
-    bags = _bags(n_bag=16)
+    bags = noisy_bags(16)
     how = {"n_inducing": 8, "variance": 4.0, "lengthscale": 1.0, "calibrate": "none"}
     for log_h in (float(np.log(100.0)), 27.6):
         model = models.PsiVGPMIL(log_h=log_h, n_draws=40_000, **how).fit(bags)
