@@ -51,8 +51,7 @@ def score_forecasts(context: StageContext, config: Config, progress: Progress) -
         season), cases, and the shares of counts inside the central 50 % (``coverage_50``) and the
         ``interval`` (``coverage``).
     """
-    series = config.series
-    assert series is not None
+    series = config.known_series
     store = open_series(context)
     observed = np.stack([_observed(store, label) for label in series.periods])
     known = [k for k in range(len(series.periods)) if np.isfinite(observed[k]).any()]

@@ -93,8 +93,7 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     staging : Path
         Directory of the files.
     """
-    series = context.config.series
-    assert series is not None
+    series = context.config.known_series
     store = open_series(context)
     config = sized_series(context.config, store)
     model: Any = models.load(Path(config.output.dir) / "work" / "model")
@@ -209,8 +208,7 @@ class _Maps:
 
 def wanted_periods(config: Config) -> list[str]:
     """Return the periods of ``output.periods``, by rising time."""
-    series, asked = config.series, config.output.periods
-    assert series is not None
+    series, asked = config.known_series, config.output.periods
     if asked == "latest":
         return [str(config.period)]
     return list(series.periods) if asked == "all" else [p for p in series.periods if p in asked]
@@ -258,8 +256,7 @@ def _mapped_to(config: Config, label: str) -> Config:
 
 def _years(config: Config, table: pd.DataFrame, labels: Sequence[str]) -> dict[str, list[str]]:
     """Return the periods of the season of each of some periods, in other years."""
-    series = config.series
-    assert series is not None
+    series = config.known_series
     counted = set(table.loc[ends_of(table)[0].notna(), "period"])
     every = list(dict.fromkeys((*series.periods, *labels)))
     times = np.array([series.time_of(label) for label in every])
@@ -277,8 +274,7 @@ def _cube(
     more: Sequence[Layer],
     staging: Path,
 ) -> Cube:
-    series, areas = config.series, store.at(str(config.period))
-    assert series is not None
+    series, areas = config.known_series, store.at(str(config.period))
     return Cube(
         staging,
         grid_of(context.place("work/grid.zarr")),
@@ -299,8 +295,7 @@ def _table(
     windows: Sequence[Window],
 ) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
     """Return the areas in every period and in the forecasts, and in each window."""
-    series, output = config.series, config.output
-    assert series is not None
+    series, output = config.known_series, config.output
     labels = [*series.periods, *ahead]
     times = [series.time_of(label) for label in labels]
     stores = [
@@ -361,8 +356,7 @@ def _revised(context: StageContext, config: Config, table: pd.DataFrame) -> list
     both = before[~before["forecast"]].merge(table, on=key, suffixes=("_before", ""))
     half = (both["upper_before"] - both["lower_before"]) / 2
     far = (both["mean"] - both["mean_before"]).abs() > half
-    series = context.config.series
-    assert series is not None
+    series = context.config.known_series
     changed = set(both["period"][far])
     return [label for label in series.periods if label in changed]
 

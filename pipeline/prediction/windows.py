@@ -46,8 +46,7 @@ SEED = 7
 
 def wanted_windows(config: Config, progress: Progress) -> list[Window]:
     """Return the windows to map; log those that the series does not have whole."""
-    series, output = config.series, config.output
-    assert series is not None
+    series, output = config.known_series, config.output
     found, lacking = windows_of(series, output.windows, output.forecast)
     last = (*series.periods, *series.following(output.forecast))[-1]
     for text in lacking:
@@ -268,8 +267,7 @@ def map_window(
     staging : Path
         Directory of the run's files.
     """
-    config, series = given.config, given.config.series
-    assert series is not None
+    config, series = given.config, given.config.known_series
     directory = staging / WINDOWS / window.name
     directory.mkdir(parents=True)
     times = [series.time_of(label) for label in window.labels]
