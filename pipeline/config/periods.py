@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import codecs
 import glob
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from geo.core.errors import InputError, Problem, name_first
 from geo.core.period_text import ACCEPTED, NAME, natural_key, read_periods, time_order
+from pipeline.config.series import replaced
 from pipeline.config.values import PERIOD
 from pipeline.storage.input_cache import local_copy
 from pipeline.storage.location import Location, Storage, is_object_address, is_remote
@@ -267,16 +268,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _texts(item)
-
-
-def replaced(value: Any, marks: Mapping[str, str]) -> Any:
-    """Return what the configuration writes with other texts for marks such as ``{period}``."""
-    if isinstance(value, str):
-        for mark, text in marks.items():
-            value = value.replace(mark, text)
-        return value
-    if isinstance(value, dict):
-        return {key: replaced(item, marks) for key, item in value.items()}
-    if isinstance(value, list):
-        return [replaced(item, marks) for item in value]
-    return value

@@ -10,7 +10,6 @@ from typing import Any
 
 from geo.core.calendar import STEPS, WEEKDAYS, Calendar
 from geo.core.errors import InputError, Problem, name_first
-from pipeline.config.periods import replaced
 from pipeline.storage.location import Storage
 
 MOST = 2000  # periods: a step that is too short makes more
@@ -246,3 +245,16 @@ def moves(text: Any) -> bool:
     if isinstance(text, Mapping):
         return any(moves(each) for each in text.values())
     return isinstance(text, Sequence) and any(moves(each) for each in text)
+
+
+def replaced(value: Any, marks: Mapping[str, str]) -> Any:
+    """Return what the configuration writes with other texts for marks such as ``{period}``."""
+    if isinstance(value, str):
+        for mark, text in marks.items():
+            value = value.replace(mark, text)
+        return value
+    if isinstance(value, dict):
+        return {key: replaced(item, marks) for key, item in value.items()}
+    if isinstance(value, list):
+        return [replaced(item, marks) for item in value]
+    return value

@@ -26,8 +26,8 @@ from pipeline.core.threads import map_in_order
 from pipeline.products.product_types import Layer
 from pipeline.products.tile_pixels import TilePixels, TileReader
 
-#: Pixels predicted at once: with 400 inducing points about 13 MB a thread.
-CHUNK_PIXELS = 4096
+#: Pixels predicted at once: with 400 inducing points about 50 MB a thread.
+CHUNK_PIXELS = 16384
 #: Pixels predicted at once with those of other periods: what holds still of them is in memory.
 JOINT_PIXELS = 2048
 #: Pixels whose draws are in memory at once: with 500 draws 8 MB each for few arrays a thread.
@@ -35,6 +35,8 @@ DRAWN_PIXELS = 2048
 #: Tiles a thread, below which the parts of a tile are computed at the same time instead: the last
 #: tiles would leave threads without work.
 LEAST_TILES = 4
+#: Maps of fewer tiles are predicted by smaller parts, however many threads there are.
+FEW_TILES, FEW_PIXELS = 32, 4096
 
 Result = TypeVar("Result")
 #: From the pixels of a tile and a part of them to their factors, (n_draws, n_part).
@@ -99,16 +101,15 @@ class Moments:
     factor: np.ndarray | None = None
     predict: Callable[[np.ndarray, np.ndarray], Any] | None = None
 
-    @property
-    def step(self) -> int:
-        """Pixels predicted at once."""
+    def step(self, on_host: int) -> int:
+        """Return the pixels to predict at once, ``on_host`` where nothing else counts."""
         if self.predict is not None:
             return JOINT_PIXELS
-        return CHUNK_PIXELS if self.device is None else DEVICE_PIXELS
+        return on_host if self.device is None else DEVICE_PIXELS
 
     def of(self, pixels: TilePixels) -> TilePixels:
         """Return the pixels that have a prediction, with the values of every layer."""
-        return predicted([self], [pixels], 1)[0]
+        return predicted([self], [pixels])[0]
 
     def fill(self, found: np.ndarray, pixels: TilePixels, part: slice) -> None:
         """Predict some pixels of a tile: values of every layer, (n_layer, n_pix)."""
@@ -134,7 +135,10 @@ class Moments:
 
 
 def predicted(
-    moments: Sequence[Moments], pixels: Sequence[TilePixels], n_thread: int
+    moments: Sequence[Moments],
+    pixels: Sequence[TilePixels],
+    n_thread: int = 1,
+    most: int = CHUNK_PIXELS,
 ) -> list[TilePixels]:
     """Return the pixels of a tile that have a prediction, map by map; parts by parts of pixels."""
     found = [
@@ -147,7 +151,8 @@ def predicted(
             if part.start < here.n_pix:
                 own.fill(values, here, part)
 
-    deque(_of_parts(fill, _parts(pixels, min(own.step for own in moments)), n_thread), maxlen=0)
+    parts = _parts(pixels, min(own.step(most) for own in moments))
+    deque(_of_parts(fill, parts, n_thread), maxlen=0)
     made = []
     for own, values, here in zip(moments, found, pixels, strict=True):
         bands = {layer.name: band for layer, band in zip(own.wanted, values, strict=True)}
@@ -271,12 +276,13 @@ def run_passes(
     tiles = passes[0].reader.tiles
     cores = n_thread or len(os.sched_getaffinity(0))
     within = cores if len(tiles) < LEAST_TILES * cores else 1
+    most = FEW_PIXELS if len(tiles) < FEW_TILES else CHUNK_PIXELS
 
     def of(tile: Tile) -> list[_Found | None]:
         read = [(own, pixels) for own in passes if (pixels := own.read(tile)) is not None]
         chosen, there = [own for own, _ in read], [pixels for _, pixels in read]
         if moments := [own.moments for own in chosen if own.moments is not None]:
-            there = predicted(moments, there, within)
+            there = predicted(moments, there, within, most)
         found: dict[int, _Found] = {}
         for own, pixels in zip(chosen, there, strict=True):
             if pixels.n_pix:
