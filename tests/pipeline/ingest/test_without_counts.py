@@ -180,7 +180,9 @@ def test_counts_may_be_the_areas_own_file_a_sheet_or_a_layer(files: Any) -> None
     ):
         files.options = {"counts": {**given, "value": "cases"}}
         problems: list[Any] = []
-        np.testing.assert_array_equal(open_inputs(files.config(), problems).counts, wanted)
+        np.testing.assert_array_equal(
+            open_inputs(files.config(), problems).responses.counts, wanted
+        )
         assert problems == []
 
 
