@@ -160,11 +160,11 @@ def draw_functions(
         features, surface.w
     ) @ weights + jitter_sd * rng.standard_normal(u_white.shape)
     coefficients = solve_lower(lower, u_white - solve_lower(lower, at_w), transposed=True)
-    dtype = precision if _rounds(surface, np.hstack([coefficients, about])) else np.float64
+    dtype = precision if _bears_single(surface, np.hstack([coefficients, about])) else np.float64
     return FunctionDraws(surface, features, weights, coefficients, group, dtype, about)
 
 
-def _rounds(surface: Surface, coefficients: np.ndarray) -> bool:
+def _bears_single(surface: Surface, coefficients: np.ndarray) -> bool:
     """Tell whether ``k(x, W)`` times coefficients bears single precision.
 
     Where inducing points are near one another coefficients are large, and cancel.
