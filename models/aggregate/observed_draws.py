@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -68,6 +68,10 @@ class Condition:
 
     def __init__(self, model: SurfaceModel, params: Callable[[], Arrays], away: np.ndarray) -> None:
         self.model, self.away, self._params = model, away, params
+
+    def afresh(self) -> Self:
+        """Return the same without its parameters, which take memory once they are needed."""
+        return type(self)(self.model, self._params, self.away)
 
     @cached_property
     def params(self) -> Arrays:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,10 @@ class SurfaceDraws:
     def clusters(self) -> np.ndarray:
         """The only set of hyperparameters, and the group of random features: (n_draws, 2)."""
         return np.stack([np.zeros_like(self.functions.group), self.functions.group], axis=1)
+
+    def afresh(self) -> SurfaceDraws:
+        """Return the same surfaces; what conditions them holds no memory yet."""
+        return replace(self, condition=self.condition.afresh())
 
     @override
     def alone(self, number: int) -> tuple[SurfaceDraws, int]:
@@ -122,6 +126,10 @@ class PooledDraws:
             )[self.order]
             for name in self.parts[0].params
         }
+
+    def afresh(self) -> PooledDraws:
+        """Return the same surfaces, as each part's :meth:`SurfaceDraws.afresh`."""
+        return replace(self, parts=tuple(part.afresh() for part in self.parts))
 
     @override
     def alone(self, number: int) -> tuple[SurfaceDraws, int]:

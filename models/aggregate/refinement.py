@@ -295,19 +295,22 @@ class Members:
         memory, made = Memory.of(state), dict(state.members)
         nearer = memory.nearer or 0
         pair = slice(_n_made(state), _n_made(state) + 2)
+        rows: dict[str, list[np.ndarray]] = {}
         for draw, fall in zip(memory.draws[pair], memory.fall[pair], strict=True):
             row, brought = self._member(state, memory.value, draw, float(fall))
             nearer += brought
             for name, own in row.items():
-                made[name] = self._joined(made[name], own) if name in made else own
+                rows.setdefault(name, [made[name]] if name in made else []).append(own)
+        # Once for both: of a series of many areas the draws take half a gigabyte.
+        made |= {name: self._joined(each) for name, each in rows.items()}
         total = made["theta"].shape[0]
         made["weight"] = np.full(total, 1.0 / total)
         return replace(replace(memory, nearer=nearer).into(state), members=made)
 
     @staticmethod
-    def _joined(made: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return the rows of some draws with those of another."""
-        return np.concatenate([made, own])
+    def _joined(rows: list[np.ndarray]) -> np.ndarray:
+        """Return the rows of draws in one array."""
+        return np.concatenate(rows)
 
     def _member(
         self, state: State, value: float, draw: np.ndarray, fall: float

@@ -51,7 +51,7 @@ def write_model(path: Path, meta: dict[str, Any], state: State) -> None:
             np.savez(file, allow_pickle=False, **state_arrays(state))
             _sync(file)
         with (temp / "model.json").open("w", encoding="utf-8") as text:
-            digest = hashlib.sha256((temp / "arrays.npz").read_bytes()).hexdigest()
+            digest = _digest_of_file(temp / "arrays.npz")
             head = {"format": FORMAT, "version": VERSION, "arrays_sha256": digest}
             whole = {**head, **meta}
             json.dump({**whole, "meta_sha256": _digest(whole)}, text, indent=1)
@@ -97,8 +97,7 @@ def load_arrays(path: Path, meta: dict[str, Any]) -> State:
     """Read the state out of a saved model's folder, its ``model.json`` given as ``meta``."""
     file = path / "arrays.npz"
     try:
-        found = hashlib.sha256(file.read_bytes()).hexdigest()
-        if found != meta["arrays_sha256"]:
+        if _digest_of_file(file) != meta["arrays_sha256"]:
             msg = f"{file}: damaged (its SHA-256 is not the one in model.json); fit it again"
             raise FormatError(msg)
         with np.load(file, allow_pickle=False) as arrays:
@@ -106,6 +105,11 @@ def load_arrays(path: Path, meta: dict[str, Any]) -> State:
     except (OSError, KeyError) as error:
         msg = f"{file}: damaged or absent ({error}); fit it again"
         raise FormatError(msg) from error
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(meta: dict[str, Any]) -> str:

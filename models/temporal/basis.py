@@ -77,14 +77,10 @@ class Basis:
             self.inverse.T @ cov.cross / self.own_sd,
             cov.own / self.own_sd**2,
         )
-        prior = (
-            gram(self.inverse),
-            np.zeros_like(cov.cross),
-            np.full(cov.own.size, self.own_sd**-2.0),
-        )
         return {
             "alpha": self.alpha(mean),
-            **(Arrow(*prior) - whole).as_named("q"),
+            "q": gram(self.inverse) - whole.shared,
+            "own_prior": np.array([self.own_sd**-2.0]),
             **whole.as_named("cov"),
         }
 

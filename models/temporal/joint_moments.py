@@ -139,7 +139,7 @@ class PathMoments:
         path, still, rest = self._path, self._still, self._rest
         found = path.basis.block_arrays(mean, cov)
         alpha, own_alpha = path.split.parts(found["alpha"])
-        q = Arrow.named(found, "q")
+        q = Arrow.explained(found, Arrow.named(found, "cov"))
         if not hasattr(self, "_q_still"):
             self._q_still, self._alpha_still = q.shared[np.ix_(still, still)], alpha[still]
         return AtTime(

@@ -49,13 +49,14 @@ def near(params: Arrays, areas: np.ndarray) -> Arrays:
     found |= {"term_values": sizes, "value_time": params["value_time"][rows]}
     if "alpha" in params:
         found["alpha"] = params["alpha"][rows]
-    for name in OF_PIXELS:
-        if name in params:
-            found[name] = _chosen(Arrow.named(params, name), split, areas)
+    if "cov" in params:
+        cov = Arrow.named(params, "cov").near(areas)
+        found["q"] = _dense(Arrow.explained(params, cov), split)
+        found["cov"] = _dense(cov, split)
     return found
 
 
-_GONE = ("own", *(f"{name}_{part}" for name in OF_PIXELS for part in PARTS))
+_GONE = ("own", "own_prior", *(f"{name}_{part}" for name in OF_PIXELS for part in PARTS))
 
 
 def _rows(split: Split, areas: np.ndarray) -> np.ndarray:
@@ -70,14 +71,13 @@ def _places(split: Split, n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.delete(np.arange(split.shared.size + n), own), own
 
 
-def _chosen(whole: Arrow, split: Split, areas: np.ndarray) -> np.ndarray:
-    """Return the matrix over the shared values and those of some areas."""
-    shared, own = _places(split, areas.size)
+def _dense(arrow: Arrow, split: Split) -> np.ndarray:
+    """Return the matrix over the shared values and those of the arrow's areas."""
+    shared, own = _places(split, arrow.own.size)
     found = np.zeros((shared.size + own.size, shared.size + own.size))
-    found[np.ix_(shared, shared)] = whole.shared
-    cross = whole.cross[:, areas]
-    found[np.ix_(shared, own)], found[np.ix_(own, shared)] = cross, cross.T
-    found[own, own] = whole.own[areas]
+    found[np.ix_(shared, shared)] = arrow.shared
+    found[np.ix_(shared, own)], found[np.ix_(own, shared)] = arrow.cross, arrow.cross.T
+    found[own, own] = arrow.own
     return found
 
 

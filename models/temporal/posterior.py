@@ -411,8 +411,8 @@ class PeriodDraws:
         return self.each[self.times.index(float(time))]
 
     def among(self, times: Sequence[float]) -> PeriodDraws:
-        """Return the draws of some of the times."""
-        return PeriodDraws(tuple(map(float, times)), tuple(self.at(time) for time in times))
+        """Return the draws of some of the times, whose memory ends with them."""
+        return PeriodDraws(tuple(map(float, times)), tuple(self.at(t).afresh() for t in times))
 
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None, *, period: float) -> np.ndarray:
         """Evaluate the rates of one time, per unit of weight: (n_draws, n_pix)."""

@@ -151,11 +151,11 @@ class TemporalMembers(Members):
 
     @staticmethod
     @override
-    def _joined(made: np.ndarray, own: np.ndarray) -> np.ndarray:
-        if made.shape[1:] == own.shape[1:]:
-            return np.concatenate([made, own])
-        most = max(made.shape[2], own.shape[2])  # roots of sites, of other ranks
-        return np.concatenate([filled(each, most) for each in (made, own)])
+    def _joined(rows: list[np.ndarray]) -> np.ndarray:
+        if len({each.shape[1:] for each in rows}) > 1:
+            most = max(each.shape[2] for each in rows)  # roots of sites, of other ranks
+            rows = [filled(each, most) for each in rows]
+        return np.concatenate(rows)
 
 
 class TemporalRefinement(Refinement):

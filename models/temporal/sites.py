@@ -105,6 +105,19 @@ class Arrow:
         cross, own = (arrays.get(f"{name}_{of}", no) for of, no in zip(PARTS, none, strict=True))
         return cls(shared, cross, own)
 
+    @classmethod
+    def explained(cls, params: Arrays, cov: Arrow) -> Arrow:
+        """Return what a posterior explains of the prior: ``q`` of block parameters.
+
+        They have its shared part. The rest is told by ``cov``, their covariance of some areas: the
+        prior has nothing between shared values and own ones, and ``own_prior`` for each of these.
+        """
+        return cls(params["q"], -cov.cross, params["own_prior"][0] - cov.own)
+
+    def near(self, areas: np.ndarray) -> Arrow:
+        """Return the matrix over the shared values and those of some areas."""
+        return Arrow(self.shared, self.cross[:, areas], self.own[areas])
+
     def as_named(self, name: str) -> Arrays:
         """Return the arrays of :meth:`named`."""
         if not self.own.size:

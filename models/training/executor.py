@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from models.backend.arrays import keep_freed_memory
 from models.core.block import BLOCK_BAGS, BLOCK_PIXELS, BagBlock, cut_blocks
 from models.core.protocol import Arrays, Model, Stats, Summary, override
 from models.training.reduction import Partial, leaves, partial_sums, total
@@ -77,6 +78,7 @@ class ThreadExecutor:
         self._source = source
         self._n_block = len(source.block_bags)
         self._n_thread = n_thread
+        keep_freed_memory()
         self._pool = ThreadPoolExecutor(n_thread, thread_name_prefix="block")
 
     def __enter__(self) -> ThreadExecutor:

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from geo.core.stopping import Stopped, stoppable
+from models.backend.arrays import keep_freed_memory
 from models.backend.blas import one_blas_thread
 
 Item = TypeVar("Item")
@@ -46,6 +47,7 @@ def map_in_order(
         In the order of ``items``.
     """
     n_thread = n_thread or len(os.sched_getaffinity(0))
+    keep_freed_memory()
     waiting: deque[Future[Result]] = deque()
     with (
         one_blas_thread(),

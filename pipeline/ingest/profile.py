@@ -291,14 +291,18 @@ def counts_of_periods(
     Counts are NaN where missing or suppressed. A count of several areas of today together is
     shared out by their exposures; without these it is missing.
 
-    Empty for a map of one period, and for a table that cannot be read.
+    Empty for a map of one period, and for a table that cannot be read. Of a series, those that it
+    has: rows from before ``time.from`` have no part in it.
     """
-    spec = config.counts
+    spec, series = config.counts, config.series
     if spec is None or spec.path is None or config.period is None:
         return {}
+    wanted = None if series is None else {series.text(label) for label in series.periods}
     found = {}
     for period, table in _period_tables(config).items():
         if spec.value not in table.columns or spec.id not in table.columns:
+            continue
+        if wanted is not None and period not in wanted:
             continue
         texts, _, _ = translated(
             id_text(table[spec.id]), table, spec.spelling, set(ids), "counts", "counts", []

@@ -40,10 +40,8 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.level_areas import training_areas
 from pipeline.store.pixel_store import PixelStore
 from pipeline.store.responses import Responses, rows_text, write_responses
+from pipeline.store.series_store import SERIES_FILE
 
-#: What the stage leaves for others to know what has changed, in the output directory: see
-#: :func:`pipeline.training.series.read_series`.
-SERIES_FILE = "work/series.json"
 N_NAMED = 5  # areas named in one message
 
 

@@ -29,7 +29,7 @@ from pipeline.products.products import (
     raster,
 )
 from pipeline.products.suppressed import ends_of
-from pipeline.reporting.plane import aspect_of
+from pipeline.reporting.plane import KM_DEGREE, aspect_of
 from pipeline.responses.response import Response
 
 INK, MUTED, SEA = "#22252b", "#6d727c", "#f4f5f7"
@@ -236,7 +236,7 @@ def draw_scale_bar(axes: Axes, shown: Overview) -> None:
     km = (extent[1] - extent[0]) / 1000 * (crs.linear_units_factor[1] if crs.is_projected else 1)
     if crs.is_geographic:
         middle = np.deg2rad((extent[2] + extent[3]) / 2)
-        km = (extent[1] - extent[0]) * 111.32 * float(np.cos(middle))
+        km = (extent[1] - extent[0]) * KM_DEGREE * float(np.cos(middle))
     if not km > 0:
         return
     power = 10 ** np.floor(np.log10(km / 4))

@@ -16,6 +16,8 @@ from pipeline.store.series_source import SeriesSource
 from pipeline.store.stand_ins import Ahead
 from pipeline.store.thinning import thinned_store
 
+#: What ingest leaves for others to know what has changed, in the output directory.
+SERIES_FILE = "work/series.json"
 CACHE_MB = 32.0  # of decoded pixels, a period
 NEAR = 1.01 / 12  # share of a season that counts as the same season, on both sides
 

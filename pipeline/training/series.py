@@ -15,11 +15,8 @@ from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import sized
 from pipeline.store.bag_store import BagStore
-from pipeline.store.series_store import SeriesStore
+from pipeline.store.series_store import SERIES_FILE, SeriesStore
 from pipeline.store.stand_ins import AHEAD, AHEAD_FILE, Ahead
-
-#: What ingest leaves for others to know what has changed, in the output directory.
-SERIES_FILE = "work/series.json"
 
 
 def read_series(config: Config) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.backend.arrays import keep_freed_memory
 from models.backend.blas import one_blas_thread
 from models.training.device import Wanted, block_executor, find_device, joined
 from models.training.estimator import Estimator
@@ -97,7 +96,6 @@ class BlockWorker:
         self._n_joined = job.n_joined
         device = find_device(job.device, job.device_memory)
         self._executor = block_executor(job.model, source, n_thread, device)
-        keep_freed_memory()
         # Until this object is deleted: setting and lifting the limit in each step takes 4 ms.
         blas_limit = ExitStack()
         blas_limit.enter_context(one_blas_thread())
