@@ -39,6 +39,7 @@ def country(tmp_path_factory):
     return simulate_country(tmp_path_factory.mktemp("country"), TINY)
 
 
+@pytest.mark.ci
 def test_speed_counts_the_same_work():
     found = speed.measure(300, 10, 20, 1, 2)
     assert set(speed.DTYPES) < set(found)
@@ -78,6 +79,7 @@ def test_elevators_has_the_papers_bags():
     np.testing.assert_allclose(bags.y, np.add.reduceat(y, bags.offsets[:-1]))
 
 
+@pytest.mark.ci
 def test_cross_validation_scores_every_area_once(country, tmp_path):
     config = load_config(country)
     output = config.output.model_copy(update={"dir": tmp_path})

@@ -343,6 +343,7 @@ def test_labels_stand_side_by_side_and_hold_one_model(tmp_path):
         designs.missing(other, records)
 
 
+@pytest.mark.ci
 def test_a_small_grid_is_fitted_scored_and_written(tmp_path, monkeypatch):
     monkeypatch.setitem(designs.DESIGNS, "linear-20", SMALL)
     kernel = "linear + matern32(space)"

@@ -22,6 +22,7 @@ ONCE_FAILED = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ONCE_FAILED)
 def test_what_once_failed_ends(name):
     model, country, seed = ONCE_FAILED[name]

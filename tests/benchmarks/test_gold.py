@@ -195,6 +195,7 @@ def test_a_model_compared_with_draws_of_itself_differs_by_nothing():
     assert found["model"]["crps"] == pytest.approx(found["exact"]["crps"], rel=0.05)
 
 
+@pytest.mark.ci
 def test_records_of_a_tiny_run_average(monkeypatch):
     monkeypatch.setitem(gold.CASES, "tiny", gold.Case(Design(n_side=6, n_area=5), n_inducing=8))
     record = gold.measure("tiny", 30, 2, 0)

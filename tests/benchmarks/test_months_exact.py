@@ -12,6 +12,7 @@ from benchmarks.prior_draws import Design
 SMALL = Design(n_side=5, n_area=4)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("noise", [False, True])
 def test_the_gradient_is_that_of_differences(noise):
     rng = np.random.default_rng(3)
@@ -28,6 +29,7 @@ def test_the_gradient_is_that_of_differences(noise):
     assert exact.mass_at(q).j.shape == (n_count, exact.size)
 
 
+@pytest.mark.ci
 def test_a_record_says_how_far_the_model_is_from_the_exact_posterior(monkeypatch):
     monkeypatch.setattr(months_exact, "DESIGN", SMALL)
     records = [measure("months", 1, 150)]

@@ -19,6 +19,7 @@ from models.temporal.periods import PeriodSource
 SMALL = Design(n_side=5, n_area=4)
 
 
+@pytest.mark.ci
 def test_fields_have_the_covariance_of_space_and_time_by_hand():
     model = make_model()
     bags = make_geometry(SMALL, np.random.default_rng(3))
@@ -44,6 +45,7 @@ def test_fields_have_the_covariance_of_space_and_time_by_hand():
         assert (np.abs(f[:, a].T @ f[:, b] / n - k) < 5 * error).all()
 
 
+@pytest.mark.ci
 def test_a_series_is_what_it_says():
     series = draw_series(make_model(area_effect=False), SMALL, np.random.default_rng(5))
     assert series.own == {}
@@ -56,6 +58,7 @@ def test_a_series_is_what_it_says():
     assert np.abs(y - series.eta[:MONTHS]).max() < 6 * np.sqrt(series.eta.max()) + 3
 
 
+@pytest.mark.ci
 def test_noise_of_areas_is_drawn_from_its_prior_and_moves_counts():
     model, rng = make_model(area_effect=True), np.random.default_rng(6)
     source = PeriodSource([Period(float(t), make_geometry(SMALL, rng)) for t in range(MONTHS)])
@@ -70,6 +73,7 @@ def test_noise_of_areas_is_drawn_from_its_prior_and_moves_counts():
     assert np.mean((y - eta) ** 2 / eta) > 1.5
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("case", benchmark.CASES)
 def test_a_series_is_fitted_and_ranked_and_goes_on_where_it_ended(case, tmp_path, monkeypatch):
     changed = {"n_inducing": 8, "n_moving": 4, "max_epochs": 3}

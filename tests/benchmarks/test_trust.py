@@ -72,6 +72,7 @@ def test_worlds_differ_from_the_base_in_one_thing():
         assert len(differs) == (name != "base"), name
 
 
+@pytest.mark.ci
 def test_a_country_is_fitted_and_the_table_says_what_fails(monkeypatch, tmp_path):
     small("base", monkeypatch)
     record = trust.measure("base", 0)

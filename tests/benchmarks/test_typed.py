@@ -29,6 +29,7 @@ def test_a_wrong_figure_is_found_on_every_page(name):
     assert set(untraced(page, wrong)[0]) - set(untraced(page)[0]) == {"73.519", "8,765,431"}
 
 
+@pytest.mark.ci
 def test_most_digits_that_are_mistyped_are_found():
     """Of all figures of three digits and more that have a file, each with one digit off."""
     found = tried = 0

@@ -72,6 +72,7 @@ def test_the_checkpoint_of_a_fit_by_other_steps_is_left_aside(earlier: Path) -> 
         np.testing.assert_array_equal(model.state_.params[name], array)
 
 
+@pytest.mark.ci
 def test_a_publication_is_read_and_goes_on(earlier: Path, capsys: pytest.CaptureFixture) -> None:
     config = str(earlier / "country" / "disagg.yaml")
     assert main(["versions", config, "--json"]) == 0

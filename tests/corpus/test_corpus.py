@@ -158,6 +158,7 @@ def set_remedies(country: Country, suspicions: list[dict[str, Any]]) -> int:
     return number
 
 
+@pytest.mark.ci
 def test_cases_of_covariates(template: Path, country: Country) -> None:
     """Each spoils a covariate of one country, unless it spoils something else."""
     sound = country.read_config()
@@ -223,6 +224,7 @@ FORMULAS = {
 }
 
 
+@pytest.mark.ci
 def test_what_is_written_of_hostile_names_is_harmless(country: Country) -> None:
     """Formulas as ids, commands and paths as names of covariates: through a whole run."""
     country.rename_areas(FORMULAS)

@@ -31,6 +31,8 @@ from pipeline.updates.arrivals import mark_seen, new_counts
 from tests.flows.conftest import ENDED, Map
 from tests.servers import running
 
+pytestmark = pytest.mark.ci
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -174,7 +176,6 @@ def _state(run: dict[str, Any]) -> str:
     return str((run["state"] or {}).get("type"))
 
 
-@pytest.mark.ci
 @pytest.mark.timeout(400)  # a worker starts a run, of which there may be another
 def test_a_run_with_a_command_of_its_own_does_not_execute_it(doors: Doors, tmp_path: Path) -> None:
     """Not even with the login: what a worker starts, the pool alone says."""

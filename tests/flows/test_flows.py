@@ -34,6 +34,8 @@ from pipeline.storage.lock import hold_map
 from pipeline.updates.map_run import slug
 from tests.pipeline.series_inputs import write_inputs, write_months
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parents[2]
 BAD = InputError(Problem("cases.csv row 7", "'lots' is no count", "give a number"))
 
@@ -182,7 +184,6 @@ def test_ends_have_their_names(pretend):
     assert "did you mean fit.max_epochs?" in state.message
 
 
-@pytest.mark.ci
 @pytest.mark.timeout(900)
 def test_a_month_is_published_by_an_update(harness, tmp_path):
     gates = "gates: {better_than_constant: false}\nupdate: {settle_s: 0}\n"

@@ -102,6 +102,7 @@ def test_what_a_server_started_does_not_keep_its_port() -> None:
     assert not inner.is_running() or inner.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.ci
 def test_children_end_with_a_parent_that_is_killed() -> None:
     code = (
         "import os, sys, time\n"

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import flows
 from prefect._internal.analytics.enabled import is_telemetry_enabled
@@ -12,6 +14,7 @@ print(is_telemetry_enabled(), get_current_settings().server.analytics_enabled)
 """
 
 
+@pytest.mark.ci
 def test_telemetry_is_off_unless_somebody_turns_it_on():
     names = ("DO_NOT_TRACK", "PREFECT_SERVER_ANALYTICS_ENABLED")
     env = {key: value for key, value in os.environ.items() if key not in (*names, "CI")}

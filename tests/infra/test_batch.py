@@ -39,6 +39,7 @@ def account(monkeypatch):
         yield boto3.session.Session(region_name="us-east-1")
 
 
+@pytest.mark.ci
 def test_aws_takes_the_definitions_and_an_array_job(account):
     batch, iam, ec2 = (account.client(name) for name in ("batch", "iam", "ec2"))
     trust = json.dumps({"Version": "2012-10-17", "Statement": []})

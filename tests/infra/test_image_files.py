@@ -90,6 +90,7 @@ def test_the_lock_is_complete():
     assert locked["setuptools"] == backend[1]
 
 
+@pytest.mark.ci
 def test_what_the_image_consists_of_is_a_valid_bill_of_materials(tmp_path):
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator

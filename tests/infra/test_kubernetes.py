@@ -98,6 +98,7 @@ def pod_specs(resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_resource_is_valid(overlay):
     resources = built(overlay)
@@ -268,6 +269,7 @@ def test_the_operator_can_scale_a_cluster_on_tls():
         assert importlib.import_module(module).routes
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_the_pods_that_a_run_asks_for_are_valid_and_the_same(device):
     wanted = {"image": "registry.example.org/disagg", "pod": {"imagePullSecrets": [{"name": "r"}]}}
@@ -365,6 +367,7 @@ def _hold_disk(plan: dict[str, Any], patched: int) -> None:
     assert int(more.removesuffix("Mi")) >= needed + 15 * 1024
 
 
+@pytest.mark.ci
 def test_resources_follow_the_plan(country, capsys, tmp_path):
     assert main(["plan", str(country / "disagg.yaml"), "--json"]) == 0
     plan = capsys.readouterr().out

@@ -58,6 +58,7 @@ def test_secrets_are_files_and_every_name_is_known():
                 assert value.removeprefix("/run/secrets/") in service["secrets"], name
 
 
+@pytest.mark.ci
 def test_the_script_makes_the_secrets_that_are_read(tmp_path):
     def make() -> None:
         command = ["sh", INFRA / "secrets.sh", tmp_path / "s", "65534"]

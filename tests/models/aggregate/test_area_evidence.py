@@ -110,6 +110,7 @@ def test_covariances_of_large_areas_are_positive_definite():
         assert (inside > 0).all()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("size", "near"),
     [

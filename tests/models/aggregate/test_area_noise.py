@@ -162,6 +162,7 @@ def test_an_area_effect_of_exponential_values_widens_intervals():
     assert drawn.var() == pytest.approx(9.0 * (2 * np.exp(0.25) - 1), rel=0.03)
 
 
+@pytest.mark.ci
 def test_pixels_that_stand_for_many_learn_the_noise_of_all():
     """Of some pixels the squared weights add up to more: their noise was told of all pixels."""
     bags, _ = values(seed=4, n_area=30, sizes=np.full(30, 60), field=0.3)

@@ -99,6 +99,7 @@ def test_responses_that_are_left_out_are_not_seen(law):
     assert means[0] == pytest.approx(means[1], abs=1e-4)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("law", ["poisson", "poisson, area effect"])
 def test_a_map_of_other_counts_says_the_same_of_them(law):
     """Of counts that are left out the expansion is all that is left: its place, to first order."""
@@ -116,6 +117,7 @@ def test_a_map_of_other_counts_says_the_same_of_them(law):
     assert drawn[1].std(axis=0) / sd == pytest.approx(1.0, abs=0.2)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("law", "countries"),
     [("poisson, area effect", 1), *(pytest.param(law, 3, marks=pytest.mark.slow) for law in LAWS)],
@@ -143,6 +145,7 @@ def test_predictions_are_those_of_a_fit_without_the_areas(law, countries):
     assert np.mean(width) == pytest.approx(1.0, abs=0.12)
 
 
+@pytest.mark.ci
 def test_a_fit_whose_draws_are_of_another_law_is_not_regressed():
     bags = country(n_area=16)
     assert _fitted(bags, integrate="none").area_refits([bags], bags.n_bag) is None

@@ -160,6 +160,7 @@ def test_constant_knows_when_counts_are_no_wilder_than_poisson(make_bags):
         np.testing.assert_allclose(model.predict_pixels(tame.x).mean, rate, rtol=1e-4)
 
 
+@pytest.mark.ci
 def test_nystrom_is_the_maximum_a_posteriori(make_bags):
     made = make_bags(n_bag=15, largest=6, awkward=False, rate=2.0)
     bags = Bags(made.x[:, :1], made.offsets, made.y, made.weight)

@@ -88,6 +88,7 @@ def bent(make_bags):
     return with_members(model, np.array([0.7, 0.2, 0.1]), size=0.3), bags
 
 
+@pytest.mark.ci
 def test_whole_effects_are_those_of_drawn_functions(bent):
     """Draws of each member, at the ends and at all places, averaged by hand."""
     model, bags = bent

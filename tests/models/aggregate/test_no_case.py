@@ -70,6 +70,7 @@ def _beta_binomial_limit(n_bag):
     return float(np.interp(0.975, np.cumsum(weight) / weight.sum(), mean))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("likelihood", "all_of_them"), [("binomial", True), ("beta_binomial", False)]
 )

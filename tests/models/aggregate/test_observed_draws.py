@@ -40,6 +40,7 @@ def _log_density(likelihood, own, y, log_eta):
     return logsumexp(each + np.log(weight / np.sqrt(np.pi)), axis=-1)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", CASES)
 def test_the_draws_are_those_that_importance_weights_prefer(make_bags, name, monkeypatch):
     """Given ``l``, a draw of ``r`` from its prior has the weight of its likelihood over the mean's.

@@ -182,6 +182,7 @@ def _same(one, other):
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("cap", [0, 8])
 def test_a_fit_taken_up_after_any_step_is_the_same_to_the_bit(cap, bags, monkeypatch, tmp_path):
     monkeypatch.setattr(vbagg, "LEAST_CLIMB", cap or 10**6)
@@ -203,6 +204,7 @@ def test_a_fit_taken_up_after_any_step_is_the_same_to_the_bit(cap, bags, monkeyp
     _same(state_arrays(whole.state), state_arrays(state))
 
 
+@pytest.mark.ci
 def test_a_climb_on_few_pixels_ends_at_the_optimum_of_all(bags, monkeypatch):
     model = _model(integrate=4)
     exact = _fitted_from(model, bags, _start(model, bags))
@@ -265,6 +267,7 @@ def test_a_fit_that_finds_no_optimum_is_given_up_and_says_so(bags, monkeypatch):
     assert np.isfinite(model.predict_pixels(wrong.x, wrong.coords).mean).all()
 
 
+@pytest.mark.ci
 def test_every_pass_of_a_fit_is_reported(bags):
     model, seen = _model(integrate=4), []
     source = BagsSource(bags, 0, block_bags=3)

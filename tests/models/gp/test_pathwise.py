@@ -127,6 +127,7 @@ def test_the_estimate_is_right_on_average(likelihood, link, area_effect, make_ba
     assert abs(values.mean() - exact) < 4 * error
 
 
+@pytest.mark.ci
 def test_more_features_come_closer(make_bags):
     # Variances are right with any number of features; what is wrong with few is of fourth order.
     bags = make_bags(n_bag=8, largest=20, awkward=False)

@@ -185,6 +185,7 @@ def test_margins_of_nothing_change_no_fit_beside_points():
         np.testing.assert_allclose(same.params_[name], value, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.ci
 def test_an_interval_is_no_count_to_the_bound_and_to_the_evidence():
     bags = _bags().at(np.arange(27))
     hidden = (bags.source == 0) & (bags.bag < 6)
@@ -234,6 +235,7 @@ def test_the_gradient_of_the_bound_is_that_of_differences(areas, link):
     check_gradient(value, moved, objective(model, state, bags).grad, tolerance=1e-5)
 
 
+@pytest.mark.ci
 def test_a_fit_learns_the_scale_and_what_is_saved_predicts_the_same(tmp_path):
     bags = _bags(20, 60)
     model = VBAgg(**SETTINGS, sources={"survey": {"likelihood": "binomial"}}).fit(bags)
@@ -307,6 +309,7 @@ def test_the_posterior_of_two_sources_is_that_of_quadrature():
     assert found.value == pytest.approx(evidence, abs=0.02)
 
 
+@pytest.mark.ci
 def test_the_evidence_of_displaced_bags_falls_as_their_bound_does():
     bags = _bags(16, 40)
     model = VBAgg(**SETTINGS, sources={"survey": {"displaced": True}}, integrate="none").fit(bags)

@@ -95,6 +95,7 @@ def normal(request: pytest.FixtureRequest) -> tuple[Held, State]:
     return held, held.best()
 
 
+@pytest.mark.ci
 def test_the_evidence_of_normal_responses_is_that_of_all_pixels(
     normal: tuple[Held, State], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +114,7 @@ def test_the_evidence_of_normal_responses_is_that_of_all_pixels(
         assert there.mean == pytest.approx(mean, abs=0.01)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("likelihood", "near"),
     # Sites of a law without a factor follow the mode: both routes are approximate.
@@ -154,6 +156,7 @@ def test_terms_of_space_have_averages_of_areas_or_of_groups_of_them() -> None:
             assert (spread < np.ptp(w[own, 3:], axis=0) / 3).all()
 
 
+@pytest.mark.ci
 def test_draws_are_those_of_the_evidence_where_bags_are_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -112,6 +112,7 @@ def test_normal_responses_are_dense_regression_in_space_and_time() -> None:
         np.testing.assert_allclose(at.s, np.diag(case.cov)[own], atol=1e-4)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("kernel", "likelihood"),
     [

@@ -20,7 +20,10 @@ from pipeline.config.context import StageContext
 from pipeline.prediction.stage import predict_stage
 
 # affine warns of its own operator, which rioxarray uses.
-pytestmark = pytest.mark.filterwarnings("ignore:Use `@` matmul:PendingDeprecationWarning")
+pytestmark = [
+    pytest.mark.ci,
+    pytest.mark.filterwarnings("ignore:Use `@` matmul:PendingDeprecationWarning"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -48,6 +48,7 @@ def write(files: Any) -> Any:
     return write
 
 
+@pytest.mark.ci
 def test_1_a_defect() -> None:
     code = (
         "import sys, pipeline.cli.main as cli\n"
@@ -67,6 +68,7 @@ def test_2_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
         assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.ci
 def test_3_finished_and_not_fit_to_publish(files: Any, write: Any) -> None:
     path = write(gates={"min_gain": 1e6})
     plain = disagg("run", path, "--quiet")
@@ -120,6 +122,7 @@ def test_bad_input_beside_what_is_away_is_2(files: Any, write: Any) -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
+@pytest.mark.ci
 def test_141_nobody_reads() -> None:
     """A process of its own, that Python starts."""
     reader, writer = os.pipe()
@@ -174,6 +177,7 @@ def test_128_and_the_signals_number(
     assert seconds < GRACE_S  # Python waited for the table, and its handlers ran
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["open", pytest.param("read", marks=pytest.mark.ci)])
 def test_143_also_where_gdal_waits_for_ever(
     files: Any, write: Any, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -25,6 +25,7 @@ LEAN = (
 )
 
 
+@pytest.mark.ci
 def test_what_a_check_and_a_second_run_import():
     code = (
         "import importlib, sys\n"

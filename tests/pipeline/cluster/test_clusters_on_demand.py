@@ -394,6 +394,7 @@ def test_workers_load_blas_with_one_thread_whatever_the_environment_says(monkeyp
     assert os.environ["OMP_NUM_THREADS"] == "2"
 
 
+@pytest.mark.ci
 def test_one_process_a_gpu_sees_this_one_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "dask_cuda", None)
     monkeypatch.setattr(cluster, "visible_gpus", lambda: ["3", "GPU-dae76d0e", "5"])

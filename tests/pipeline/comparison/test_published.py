@@ -53,6 +53,7 @@ def test_a_version_keeps_the_change_from_the_last(published):
     assert {"change.csv", "model/arrays.npz"} <= set(version.about["files"])
 
 
+@pytest.mark.ci
 def test_totals_are_those_that_each_version_published(tmp_path):
     """Under an area effect a model conditions on its own counts, not on those of the new month."""
     directory = tmp_path / "maps"

@@ -85,6 +85,7 @@ def test_every_model_makes_maps_and_an_evaluation(model, shared):
 SURVEY = {"path": "cases.csv", "value": "cases", "tested": "n"}
 
 
+@pytest.mark.ci
 def test_positives_of_tested_make_a_map_of_proportions(files):
     tested = {i: 4 * int(n) for i, n in files.cases.items()}
     _tested(files, tested)

@@ -153,6 +153,7 @@ def test_each_period_has_a_folder_where_output_dir_says_so(files):
     assert load_config(files.written(**BY_NAME)).shared_dir == files.directory / "out"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("folder", ["out", "out/{period}"])
 def test_a_run_says_whose_map_it_replaces(files, folder):
     months(files, "2026-01", "2026-02")

@@ -98,6 +98,7 @@ def test_stages_reach_their_own_rooms_and_not_those_of_others():
     assert set(code_hashes()) == set(PACKAGES)
 
 
+@pytest.mark.ci
 def test_the_graph_of_all_stages_takes_a_tenth_of_a_second(tmp_path):
     own_sources.__wrapped__()  # parses what no process before it has
     (tmp_path / "disagg").mkdir()

@@ -96,6 +96,7 @@ def test_areas_are_a_coverage_with_wandering_borders(areas: gpd.GeoDataFrame) ->
     assert size.max() / size.min() > 10
 
 
+@pytest.mark.ci
 def test_counts_are_poisson_about_people_times_rate_or_overdispersed(tmp_path: Path) -> None:
     def simulated(seed: int, **how: float) -> tuple[pd.Series, np.ndarray]:
         out = simulate_country(tmp_path / f"{seed}{len(how)}", TINY, seed=seed, **how).parent

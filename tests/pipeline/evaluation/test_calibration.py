@@ -458,6 +458,7 @@ def config(world: Any, tmp_path: Path) -> Any:
     )
 
 
+@pytest.mark.ci
 def test_the_stage_simulates_and_goes_on_where_it_stopped(
     config: Any, world: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ def config(world, tmp_path):
     )
 
 
+@pytest.mark.ci
 def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(
     config, world, tmp_path, monkeypatch
 ):
@@ -241,6 +242,7 @@ def test_the_stage_writes_a_report_and_its_second_run_fits_nothing(
     assert (tmp_path / "out" / "evaluation.json").read_text() == text
 
 
+@pytest.mark.ci
 def test_folds_of_the_default_model_are_regressed(world, tmp_path, monkeypatch):
     """They are of the fit's own evidence; a second run, and processes, give the same bits."""
     shutil.copytree(world.directory / "out", tmp_path / "out")

@@ -171,6 +171,7 @@ def test_transforms_of_a_calibrated_prediction_are_uniform() -> None:
     assert np.mean(np.array(off) < 0.1) > 0.5
 
 
+@pytest.mark.ci
 def test_the_stage_says_how_each_fold_was_made(world: Any, tmp_path: Any, monkeypatch: Any) -> None:
     import shutil
 

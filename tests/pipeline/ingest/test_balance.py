@@ -160,6 +160,7 @@ def test_pixels_that_do_not_add_up_to_an_area_are_refused(files: Any, monkeypatc
     assert not list((files.directory / "out").glob("work/*.zarr"))
 
 
+@pytest.mark.ci
 @real
 def test_madagascar_as_exactextract_and_every_intersection_say(tmp_path: Path) -> None:
     """By GDAL, exactextract, pandas and GEOS on the original files, district by district."""

@@ -105,6 +105,7 @@ def test_the_likelihood_of_an_average_is_that_of_its_total(name, effect):
         np.testing.assert_allclose(total.value + np.log(exposure), average.value, rtol=1e-12)
 
 
+@pytest.mark.ci
 def test_averages_become_maps_and_tables_in_their_unit(files, capsys):
     yields = {i: 20.0 + k for k, i in enumerate(files.ids)}
     _table(files, yields)

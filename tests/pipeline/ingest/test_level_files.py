@@ -76,6 +76,7 @@ def test_totals_are_numbers_of_at_least_nought(files, values):
     assert "values that are no totals" in text
 
 
+@pytest.mark.ci
 def test_areas_of_a_level_that_overlap_are_named_with_their_share(files):
     cut = files.polygons[1].bounds[0]
     first, second = squares(files, cut)

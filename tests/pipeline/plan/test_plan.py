@@ -124,6 +124,7 @@ def test_no_pixel_is_read(country: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not (country.parent / "plan").exists()
 
 
+@pytest.mark.ci
 def test_the_probe_times_what_the_fit_does(changed: Any, store: BagStore) -> None:
     config = load_config(changed(("link: exp", "link: exp, inducing: 20")))
     measured = probe(config, store.n_pix / store.n_bag, store.n_bag)

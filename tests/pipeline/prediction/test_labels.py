@@ -63,6 +63,7 @@ def labelled(files):
     return files
 
 
+@pytest.mark.ci
 def test_labels_become_maps_tables_and_scores(labelled):
     hot = np.where(labelled.x["wave"] > 0, 1.0, 0.0)
     labelled.raster("hot.tif", hot)

@@ -83,6 +83,7 @@ def test_windows_that_are_not_whole_are_said_and_left_out(quarters: Path) -> Non
 # -- pixels ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_mean_of_draws_is_that_of_dense_regression() -> None:
     """Three periods of 12 pixels: the variance of the mean has their covariances in it."""
     case, n_draws = dense_regression(), 4000

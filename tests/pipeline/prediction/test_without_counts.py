@@ -41,6 +41,7 @@ def run(
     return table, record["predict"]["summary"]
 
 
+@pytest.mark.ci
 def test_positives_among_an_unknown_number_tested_have_a_rate_alone(files: Any) -> None:
     rows = ["code,cases,n", *(f"{area},{k + 1},{10 * k + 20}" for k, area in enumerate(files.ids))]
     rows[3], rows[4], rows[5] = "M02,2,", "M03,,30", "M04,0,0"
@@ -69,6 +70,7 @@ def test_positives_among_an_unknown_number_tested_have_a_rate_alone(files: Any) 
     assert summary["areas_without_counts"]["expected"] is None
 
 
+@pytest.mark.ci
 def test_an_area_without_a_label_has_a_probability(files: Any) -> None:
     labels = dict(zip(files.ids, "10011001", strict=False))  # the last has none
     lines = ["code,outbreak", *(f"{area},{value}" for area, value in labels.items())]
@@ -94,6 +96,7 @@ def test_an_area_without_a_label_has_a_probability(files: Any) -> None:
     assert np.isfinite(read(files.directory / "out/probability_mean.tif")[files.pixels(8)]).any()
 
 
+@pytest.mark.ci
 def test_a_period_has_the_areas_that_reported_in_it(files: Any) -> None:
     lines = ["code,cases,month"]
     lines += [f"{area},{10 + k},01" for k, area in enumerate(files.ids)]
@@ -110,6 +113,7 @@ def test_a_period_has_the_areas_that_reported_in_it(files: Any) -> None:
     assert "areas_without_counts" not in summary
 
 
+@pytest.mark.ci
 def test_baselines_predict_them_too(files: Any) -> None:
     del files.cases["M05"]
     files.counts()

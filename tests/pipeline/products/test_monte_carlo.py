@@ -54,6 +54,7 @@ def test_by_hand():
     assert standard_error(value, each) == standard_error(value)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("weight", [np.full(4, 0.25), np.array([0.55, 0.25, 0.15, 0.05])])
 def test_totals_of_a_fitted_model_spread_as_it_says(weight, world):
     model = with_members(world.model, weight, size=0.2)

@@ -47,6 +47,7 @@ def registered(monkeypatch):
     register(RATE_RATIO)
 
 
+@pytest.mark.ci
 def test_a_product_from_outside_is_written_described_checked_and_cleaned_up(
     world, registered, tmp_path
 ):

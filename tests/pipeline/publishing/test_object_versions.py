@@ -72,6 +72,7 @@ def test_a_reader_needs_the_pointer_and_nothing_else(config, s3, address):
     )
 
 
+@pytest.mark.ci
 def test_of_two_publishers_the_second_begins_again_from_the_first(
     config, tmp_path, address, monkeypatch
 ):
@@ -97,6 +98,7 @@ def test_of_two_publishers_the_second_begins_again_from_the_first(
     assert objects(config) == {v.path.name for v in versions}  # nothing is left of the first try
 
 
+@pytest.mark.ci
 def test_who_never_comes_first_is_told_in_a_line(config, tmp_path, address, monkeypatch):
     other = build(tmp_path / "b", publish={"dir": address, "compare": False})
     add, rates = ObjectVersions.add, iter(range(100))
@@ -144,6 +146,7 @@ def assert_whole(config: Config, *names: str) -> None:
     assert [fault for v in versions for fault in v.faults()] == []
 
 
+@pytest.mark.ci
 def test_versions_come_whole_and_once_through_a_storm(config, s3, monkeypatch):
     monkeypatch.setattr(location, "_LONGEST_WAIT", 0.02)
     kinds = ("error", "reset", "late_reset", "slow")
@@ -193,6 +196,7 @@ def test_a_lost_answer_to_the_pointers_write_makes_no_second_version(config, s3,
     assert_whole(config, "v0001")
 
 
+@pytest.mark.ci
 def test_old_versions_and_what_nothing_names_go(config, monkeypatch):
     from datetime import timedelta
 
@@ -212,6 +216,7 @@ def test_old_versions_and_what_nothing_names_go(config, monkeypatch):
     assert len(objects(config)) == 2
 
 
+@pytest.mark.ci
 def test_a_pointer_to_a_version_that_is_gone(file, capsys, address):
     config = load_config(file)
     assert main(["publish", str(file), "--quiet"]) == 0

@@ -297,6 +297,7 @@ def test_a_damaged_current_version_is_not_passed_over(tmp_path):
         publish(config)
 
 
+@pytest.mark.ci
 def test_rollback_and_what_was_rolled_back_is_not_published_again(tmp_path, where):
     config = build(tmp_path, publish=where)
     for rate in (0.05, 0.06, 0.07):

@@ -104,6 +104,7 @@ def test_the_table_and_the_facts_have_the_numbers_of_the_csv(finished):
             assert found == pytest.approx([wanted[name] for name in names], rel=0.006)
 
 
+@pytest.mark.ci
 def test_effects_of_the_record_are_told_with_what_the_data_say_of_overdispersion(finished, copied):
     record = read_record(finished.out)
     effects = record["fit"]["summary"]["effects"]
@@ -173,6 +174,7 @@ def test_a_script_in_a_name_is_text(finished):
     assert NASTY not in page
 
 
+@pytest.mark.ci
 def test_the_same_run_gives_the_same_bytes(finished, copied, monkeypatch):
     monkeypatch.setattr(Figure, "savefig", SAVE)
     before = (finished.out / "report.html").read_bytes(), (finished.out / "report.pdf").read_bytes()
@@ -240,6 +242,7 @@ def test_an_evaluation_of_another_fit_is_left_out(finished):
     assert read_evaluation(finished.out, {}) is not None
 
 
+@pytest.mark.ci
 def test_tables_and_maps_of_other_stages_are_shown_where_they_are(finished, copied):
     percent = np.arange(101)
     reached = 100 * (percent / 100) ** 0.5

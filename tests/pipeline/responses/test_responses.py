@@ -101,6 +101,7 @@ def _file(files, values, **sections):
 SHARES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, ""]
 
 
+@pytest.mark.ci
 def test_a_response_from_outside_goes_from_the_table_to_the_page(files, proportions, capsys):
     path = _file(files, SHARES)
     assert main(["run", str(path), "--quiet"]) == 0

@@ -25,6 +25,8 @@ from tests.pipeline.series_inputs import (
 )
 from tests.typed import edit, run_each
 
+pytestmark = pytest.mark.ci
+
 SPLIT, MERGED = ["A00", "A01", "A04"], "A10"
 CHANGES = """period,from,to
 2024-03,WEST,A00
@@ -137,7 +139,6 @@ def test_tables_have_areas_of_today_and_say_what_their_counts_were_a_part_of(ran
     )
 
 
-@pytest.mark.ci
 def test_a_month_is_taken_in_and_an_old_count_is_corrected(ran: Path, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     shutil.copytree(ran.parent, directory)

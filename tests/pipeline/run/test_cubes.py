@@ -98,6 +98,7 @@ def test_each_period_has_the_sums_and_lags_of_its_days(ingested: Path) -> None:
     assert list(series["moving"]) == list(MONTHS[:4])
 
 
+@pytest.mark.ci
 def test_windows_and_anomalies_with_lags(tmp_path: Path) -> None:
     """Two months together, one month ago, against the same months of two years before."""
     anomaly = "window: 2, lag: [0, 1], anomaly: {from: 2022, to: 2023}"
@@ -180,6 +181,7 @@ def test_what_a_cube_lacks_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert "and so for 1 more period" in said[1]
 
 
+@pytest.mark.ci
 def test_lags_of_files_by_period(tmp_path: Path) -> None:
     config = write_inputs(tmp_path, 3)
     edit(config, {'"rain_{period}.tif"}': '"rain_{period}.tif", lag: [0, 1]}'})
@@ -242,6 +244,7 @@ def test_one_period_and_a_fixed_one(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[3], heat.max("time").values, rtol=1e-6)
 
 
+@pytest.mark.ci
 def test_all_covariates_may_move(tmp_path: Path) -> None:
     config = configured(tmp_path, n=2, wet="lag: 1")
     daily("2024-02-29").to_zarr(tmp_path / "days.zarr", consolidated=False)

@@ -36,6 +36,8 @@ from tests.pipeline.series_inputs import (
 )
 from tests.typed import edit
 
+pytestmark = pytest.mark.ci
+
 AHEAD = ("2024-04", "2024-05")
 
 

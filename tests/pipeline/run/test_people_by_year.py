@@ -40,6 +40,7 @@ def configured(tmp_path: Path) -> Path:
     return config
 
 
+@pytest.mark.ci
 def test_people_grow_between_the_years_that_have_a_file(
     configured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,6 +67,7 @@ def test_people_grow_between_the_years_that_have_a_file(
     np.testing.assert_allclose(stored(configured, "2024-03"), 2 * people().ravel(), rtol=1e-5)
 
 
+@pytest.mark.ci
 def test_a_new_year_is_no_reason_to_fit_again(configured: Path) -> None:
     """The grid is that of the first period, and what stands still has no people of the last."""
     directory = configured.parent
@@ -103,6 +105,7 @@ def test_years_on_other_grids_are_one_line(
     assert not (directory / "out/work/bags.zarr").exists()
 
 
+@pytest.mark.ci
 def test_people_alone_may_move_and_forecasts_have_those_of_their_months(configured: Path) -> None:
     directory = configured.parent
     lines = configured.read_text().splitlines(keepends=True)

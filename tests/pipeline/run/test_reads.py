@@ -4,6 +4,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
@@ -59,6 +60,7 @@ def opened_keys(paths):
         found |= keys[path]
 
 
+@pytest.mark.ci
 def test_each_stage_opens_what_it_declares_and_nothing_else(files):
     rows = [f"{area},{k % 3}" for k, area in enumerate(files.cases)]
     (files.directory / "folds.csv").write_text("\n".join(["code,fold", *rows]) + "\n")

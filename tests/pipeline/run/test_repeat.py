@@ -34,6 +34,7 @@ def edited(ran: Path, directory: Path, change) -> Path:
     return path
 
 
+@pytest.mark.ci
 def test_a_repetition_has_the_same_bytes(ran, tmp_path, capsys):
     with with_pictures():
         into = ["--into", str(tmp_path / "b")]

@@ -39,6 +39,8 @@ from tests.pipeline.series_inputs import (
 )
 from tests.typed import edit, run_each
 
+pytestmark = pytest.mark.ci
+
 EVALUATE = "evaluate:    {folds: 2, schemes: [area], calibration: none}\n"
 
 
@@ -134,7 +136,6 @@ def test_tables_cube_and_maps_say_the_same(updated: Path) -> None:
     assert width[table["forecast"]].mean() > width[~table["forecast"]].mean()
 
 
-@pytest.mark.ci
 def test_an_update_is_near_a_fit_of_all_and_a_run_after_it_has_nothing_to_do(
     updated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,7 +158,6 @@ def test_an_update_is_near_a_fit_of_all_and_a_run_after_it_has_nothing_to_do(
         assert (np.abs(mean - other) / sd).max() < 1.0
 
 
-@pytest.mark.ci
 def test_a_correction_touches_its_month_alone(
     updated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,7 +231,6 @@ class _Lines(Silent):
         self.lines.append(message)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(
     ("case", "said"),
     [
@@ -291,7 +290,6 @@ def test_workers_and_threads_give_the_same_bits(three: Path) -> None:
         np.testing.assert_array_equal(value, there.state_.params[name], err_msg=name)
 
 
-@pytest.mark.ci
 def test_a_series_needs_no_effects_of_areas(tmp_path: Path) -> None:
     config = write_inputs(tmp_path, 3, more=EVALUATE)
     own = '  kernel: "smooth(x) + matern12(space) * time(matern12)"\n'
@@ -305,7 +303,6 @@ def test_a_series_needs_no_effects_of_areas(tmp_path: Path) -> None:
     assert "area.variance" not in named
 
 
-@pytest.mark.ci
 def test_a_dry_month_and_counts_that_are_all_suppressed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

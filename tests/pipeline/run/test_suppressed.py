@@ -19,6 +19,8 @@ from tests.pipeline.conftest import Files
 from tests.pipeline.series_inputs import MONTHS, counts, write_inputs
 from tests.typed import run_each
 
+pytestmark = pytest.mark.ci
+
 CASES = ["<5", "12", "< 5", "0", "<=4", "9", "1-4", "*", ""]
 
 

@@ -76,6 +76,7 @@ def no_rasters(directory: Path, covariates: str = TABLES, n: int = 3) -> Path:
     return config
 
 
+@pytest.mark.ci
 def test_each_area_has_its_own_values(tmp_path: Path) -> None:
     config = no_rasters(tmp_path)
     # Borders that no pixel has: an area keeps its own value in pixels that others have more of.
@@ -99,6 +100,7 @@ def test_each_area_has_its_own_values(tmp_path: Path) -> None:
         np.testing.assert_allclose(store.bag_weight, of_area[list(store.ids)], rtol=1e-6)
 
 
+@pytest.mark.ci
 def test_a_longer_or_corrected_table_touches_only_its_periods(tmp_path: Path) -> None:
     config = no_rasters(tmp_path)
     assert main(["ingest", str(config), "--quiet"]) == 0
@@ -121,6 +123,7 @@ def test_a_longer_or_corrected_table_touches_only_its_periods(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.ci
 def test_a_country_without_rasters_is_mapped_and_foreseen(tmp_path: Path) -> None:
     config = no_rasters(tmp_path)
     run_each(config, "ingest", "fit", "predict")

@@ -16,6 +16,8 @@ from pipeline.run.runner import run_stages
 from tests.bands import read
 from tests.pipeline.conftest import Files
 
+pytestmark = pytest.mark.ci
+
 
 def round_country(files: Files) -> None:
     """Cut a disc into nine areas whose borders cross pixels; the last is smaller than a pixel."""

@@ -67,6 +67,7 @@ def _fitted(config: Path, label: str) -> dict[frozenset[str], tuple[float, float
     return found
 
 
+@pytest.mark.ci
 def test_the_rest_of_a_total_is_one_count_of_the_areas_without_one(tmp_path: Path) -> None:
     config = write(tmp_path)
     assert main(["check", str(config), "--quiet"]) == 0
@@ -81,6 +82,7 @@ def test_the_rest_of_a_total_is_one_count_of_the_areas_without_one(tmp_path: Pat
             assert margin == 0.0
 
 
+@pytest.mark.ci
 def test_a_month_of_which_totals_alone_have_arrived(tmp_path: Path) -> None:
     config = write(tmp_path)
     table = pd.read_csv(tmp_path / "cases.csv", dtype=str, keep_default_na=False)
@@ -91,6 +93,7 @@ def test_a_month_of_which_totals_alone_have_arrived(tmp_path: Path) -> None:
     assert found == totals["2024-03"].astype(float).to_dict()
 
 
+@pytest.mark.ci
 def test_a_suppressed_count_is_taken_off_as_its_interval(tmp_path: Path) -> None:
     config = write(tmp_path)
     table = pd.read_csv(tmp_path / "cases.csv", dtype=str, keep_default_na=False)
@@ -119,6 +122,7 @@ def _whole_country(directory: Path, row: str) -> Path:
     return config
 
 
+@pytest.mark.ci
 def test_of_a_country_the_rests_of_its_provinces_are_taken_off(tmp_path: Path) -> None:
     given = counts(4).set_index(["month", "id"])["cases"].replace("", "9").astype(float)
     total = given["2024-02"].sum()
@@ -129,6 +133,7 @@ def test_of_a_country_the_rests_of_its_provinces_are_taken_off(tmp_path: Path) -
     assert _fitted(config, "2024-02")[frozenset(late)] == (given["2024-02"][late].sum(), 0.0)
 
 
+@pytest.mark.ci
 def test_a_suppressed_total_leaves_an_interval(tmp_path: Path) -> None:
     given = counts(4).set_index(["month", "id"])["cases"].replace("", "9").astype(float)
     late = LATE["2024-02"]
@@ -154,6 +159,7 @@ def test_totals_of_a_country_that_cannot_be(
     assert said in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.ci
 def test_a_check_says_what_totals_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ def test_a_chunk_that_is_not_stored_is_missing_and_one_that_is_refused_an_error(
         source.read(Tile(0, 8, 8, 8))
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 def test_an_object_store_tells_of_each_chunk(s3, bucket, tmp_path):
     data = write_cube(tmp_path)

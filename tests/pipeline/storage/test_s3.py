@@ -28,6 +28,8 @@ from pipeline.storage.mirror import MANIFEST, Mirror
 from tests.pipeline.storage.s3_server import Weather, new_bucket, request, stormy
 from tests.typed import errors
 
+pytestmark = pytest.mark.ci
+
 SPEC = CountrySpec((24, 26), 1 / 12, 380, 9, 4, 2e5, covariates=("elevation",), n_inducing=8)
 ROOT = Path(__file__).parents[3]
 MAPS = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "rate_median", "cases_mean")
@@ -154,7 +156,6 @@ def test_what_has_not_changed_is_skipped_on_any_machine(
     assert stale_stages(loaded, "evaluate") == ["ingest"]
 
 
-@pytest.mark.ci
 def test_a_store_with_a_flipped_bit_is_made_again_where_it_was(
     country, finished, there, s3, tmp_path, capsys
 ):
@@ -185,7 +186,6 @@ def test_a_run_goes_on_through_a_storm(country, there, s3, tmp_path):
     assert_same(country, s3, there)
 
 
-@pytest.mark.ci
 def test_a_store_that_fails_in_the_middle_of_a_fit_costs_no_checkpoint(
     country, there, s3, tmp_path, capsys
 ):

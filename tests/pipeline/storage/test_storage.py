@@ -228,6 +228,7 @@ def test_a_package_that_is_not_installed_is_one_line(monkeypatch, capsys):
     assert line.startswith("error: gs://: no support for this scheme; install gcsfs")
 
 
+@pytest.mark.ci
 def test_a_store_on_s3_holds_the_bytes_of_one_on_disk(s3, bucket, tmp_path):
     write_some(tmp_path / "bags.zarr")
     share = {"error": 0.06, "reset": 0.06, "late_reset": 0.06, "short": 0.06, "slow": 0.03}
@@ -256,6 +257,7 @@ def test_a_store_on_s3_holds_the_bytes_of_one_on_disk(s3, bucket, tmp_path):
     assert open_finished(tmp_path / "link.zarr")["x"].shape == (N_BAG * SIZE, 2)
 
 
+@pytest.mark.ci
 def test_a_flipped_bit_on_the_way_is_read_again_and_one_in_the_store_is_told(s3, bucket):
     write_some(f"s3://{bucket}/bags.zarr")
     store = BagStore.open(f"s3://{bucket}/bags.zarr")
@@ -292,6 +294,7 @@ def fingerprint_of(url: str) -> str:
     return fingerprint_objects(Location(url))
 
 
+@pytest.mark.ci
 def test_a_store_that_lacks_something_or_is_away_is_not_opened(s3, bucket):
     write_some(f"s3://{bucket}/bags.zarr")
     head = f"/{bucket}/bags.zarr/{version_of(s3, bucket, 'bags.zarr')}"
@@ -371,6 +374,7 @@ def test_a_writer_killed_before_the_pointer_leaves_the_old_store(s3, bucket):
     assert BagStore.open(f"s3://{bucket}/bags.zarr").fingerprint == "two"
 
 
+@pytest.mark.ci
 def test_a_table_becomes_a_store_by_address(bucket, tmp_path, capsys):
     lines = ["bag,label,x"] + [f"b{k // 3},{k // 3 % 2},{k}" for k in range(12)]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")

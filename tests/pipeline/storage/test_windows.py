@@ -134,6 +134,7 @@ def test_the_fingerprint_is_what_the_server_says_of_the_content(place):
     assert fingerprint_file(place.address("none.tif"), place.storage) == "absent"
 
 
+@pytest.mark.ci
 def test_a_change_while_it_is_read_ends_with_a_line(place):
     source = place.source()
     source.read(Tile(0, 0, 10, 10))
@@ -281,6 +282,7 @@ def ingested(config: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.ci
 def test_plan_reads_headers_and_ingest_what_the_areas_cover(place, files, monkeypatch, capsys):
     """The stores of a run with the rasters at addresses are those with them on disk."""
     write_raster(place.folder / "strip.tif", 5, tiled=False, blockysize=SIDE, compress="deflate")

@@ -241,6 +241,7 @@ def test_a_failure_keeps_the_store_that_stood_there(tmp_path: Path, country: Cou
     assert leftovers(tmp_path) == ["s"]
 
 
+@pytest.mark.ci
 def test_a_killed_writer_leaves_nothing_that_opens(tmp_path: Path, country: Country) -> None:
     program = textwrap.dedent(
         """

@@ -42,6 +42,7 @@ def test_the_exposure_of_each_area_stays() -> None:
     assert (found.weight[small] == weight[small]).all()
 
 
+@pytest.mark.ci
 def test_sums_over_an_area_are_unbiased_and_vary_less_than_those_of_a_simple_sample() -> None:
     z, weight, offsets = pixels()
     rate = np.exp(0.5 * z[:, 0] + 0.3 * z[:, 1])

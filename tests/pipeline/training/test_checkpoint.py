@@ -117,6 +117,7 @@ def test_damage_anywhere_falls_back_or_changes_nothing(tmp_path: Path) -> None:
         assert found.epoch == 1
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("moment", ["fsync", "replace"])
 def test_killed_while_writing(tmp_path: Path, moment: str) -> None:
     """Killed before the bytes are on disk, or before the file has its name."""

@@ -267,6 +267,7 @@ def test_other_responses_reach_threads_and_workers(
     assert_identical(fit(new_model(), other, client), expected)
 
 
+@pytest.mark.ci
 def test_a_worker_killed_while_it_computes_changes_nothing(
     store: BagStore, whole: Training, mortal: Client
 ) -> None:
@@ -387,6 +388,7 @@ def test_interrupted_in_the_middle_of_an_epoch_and_resumed(store: BagStore, tmp_
     assert record.done == pytest.approx(4)
 
 
+@pytest.mark.ci
 def test_interrupted_after_any_step_of_the_climb_or_of_the_members(
     store: BagStore, tmp_path: Path
 ) -> None:
@@ -406,6 +408,7 @@ def test_interrupted_after_any_step_of_the_climb_or_of_the_members(
         assert_identical(found, whole)
 
 
+@pytest.mark.ci
 def test_killed_and_resumed(store: BagStore, whole: Training, tmp_path: Path) -> None:
     program = """
 import os, signal, sys

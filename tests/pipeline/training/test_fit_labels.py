@@ -188,6 +188,7 @@ def test_a_store_is_recalibrated_and_tuned_as_memory_is(
     )
 
 
+@pytest.mark.ci
 def test_fits_within_a_fit_are_made_on_workers_and_go_on_where_they_stopped(
     store: BagStore, client: Client, tmp_path: Path
 ) -> None:

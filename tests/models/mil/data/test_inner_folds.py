@@ -30,6 +30,7 @@ MODELS = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", MODELS)
 def test_a_tuned_model_is_the_one_with_the_chosen_settings_and_stays_so(name, tmp_path):
     bags = noisy_bags(30)
@@ -132,6 +133,7 @@ def test_of_a_gaussian_the_weights_are_known():
         left_out_log_probability(y, Probability("probit", m, s))
 
 
+@pytest.mark.ci
 def test_the_own_law_is_that_of_all_labels_of_the_instances():
     """P(T = 1) summed over every labelling of the instances, eq. (4), at drawn f."""
     bags = noisy_bags(16)

@@ -281,6 +281,7 @@ def test_the_bag_law_of_the_witness_by_draws(bags):
         assert law.sd[a] == pytest.approx(p.std(), abs=0.01)
 
 
+@pytest.mark.ci
 def test_the_modes_of_bags_by_hand(bags):
     for make in (MODELS["exact-softmax"], MODELS["sparse-softmax"]):
         model = make().fit(bags)
@@ -296,6 +297,7 @@ def test_the_modes_of_bags_by_hand(bags):
 # -- the sparse bound ------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_expected_soft_max_law_against_many_draws():
     m, rng = np.array([0.3, -0.5, 0.1]), np.random.default_rng(0)
     root = rng.normal(size=(3, 3))
@@ -415,6 +417,7 @@ def test_drawn_and_pixel_moments_agree(bags):
 # -- fits ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_the_search_raises_the_evidence(bags):
     for likelihood in ("softmax", "witness"):
         how = {"likelihood": likelihood, "coldest": 1.0, "max_epochs": 4, **ALONE}

@@ -160,6 +160,7 @@ def test_the_bound_of_a_fit_is_that_of_predictions_for_its_bags():
     assert model.history_[0]["bound"] == pytest.approx(told, rel=1e-12)
 
 
+@pytest.mark.ci
 def test_with_single_instances_and_one_threshold_it_is_extremely_randomized_trees():
     # Footnote 7 of the paper. Features are continuous: scikit-learn does not count constant ones.
     rng = np.random.default_rng(0)
@@ -176,6 +177,7 @@ def test_with_single_instances_and_one_threshold_it_is_extremely_randomized_tree
     assert z.std() == pytest.approx(1.0, abs=0.3)
 
 
+@pytest.mark.ci
 def test_few_bags_fall_through_deep_trees_as_many_do(tmp_path):
     """Each alone, under numba's check of bounds: trees are deeper than there are bags."""
     rng = np.random.default_rng(0)

@@ -624,6 +624,7 @@ def _own_loss(model, bags):
     return -float(np.log(np.where(bags.y > 0, p, 1.0 - p)).mean())
 
 
+@pytest.mark.ci
 def test_the_start_is_chosen_where_bags_are_large():
     """From 1/2 all that a bag's instances share counts as positive; the labels tell."""
     bags, hot = _large_bags(150, 0.02)

@@ -536,6 +536,7 @@ def test_svi_ends_near_the_closed_form(steps, rate):
     assert bound_of(model, model.state_, bags) < closed.bound_ + 1e-6
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("learn_kernel", [False, True])
 def test_the_probit_s_optimum_is_one(learn_kernel):
     bags = make_bags(n_bag=50)
