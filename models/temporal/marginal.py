@@ -20,22 +20,22 @@ where areas are more than some dozens and periods at most some dozens. Both give
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
-from models.backend.arrays import cholesky
+from models.backend.arrays import cholesky, row_dot
 from models.core.errors import NumericalError
 from models.temporal.markov import IMAGINARY
 from models.temporal.sites import Arrow, Site, Split
 from models.temporal.state_space import (
     Group,
-    PathPrior,
     Smoothed,
-    StateSpace,
     prior_paths,
     traced,
 )
@@ -112,6 +112,10 @@ class MarginalPath:
             for t in range(n):
                 at[t, each.places] = first + within + (t * within.size if each.copies > 1 else 0)
         self._at = at
+        #: Of the shared values, those that are there once for all periods, and the others.
+        alone = [each.places for each in self._shared if each.copies == 1 and n > 1]
+        self._still = np.concatenate([np.zeros(0, np.int64), *alone])
+        self._moving = np.setdiff1d(np.arange(split.shared.size), self._still)
 
     @property
     def times(self) -> np.ndarray:
@@ -197,6 +201,9 @@ class _Joint:
     def __init__(self, prior: MarginalPath, sites: Sequence[Site]) -> None:
         self._prior, self._sites = prior, sites
         split, n = prior.split, len(sites)
+        # Loads of an area in every period together, or those of all areas in each period.
+        self._on_still = np.stack([site.load[prior._still].T for site in sites], axis=1)
+        self._on_moving = np.stack([site.load[prior._moving].T for site in sites])
         parts = [split.parts(site.linear) for site in sites]
         self._d = np.stack([site.own for site in sites], axis=1)  # (n_own, n_period)
         self._linear = np.stack([own for _, own in parts], axis=1)
@@ -229,22 +236,33 @@ class _Joint:
     def _summed(
         self, parts: Sequence[tuple[np.ndarray, np.ndarray]], known: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the sites say of the shared values of all periods, the effects left out."""
-        at, size = self._prior._at, int(self._prior._ends[-1])
+        """Return what the sites say of the shared values of all periods, the effects left out.
+
+        Sums over pairs of periods are needed only between values that move: those that hold still
+        meet the sum over all periods.
+        """
+        at, size, n = self._prior._at, int(self._prior._ends[-1]), len(self._sites)
+        still, moving = self._prior._at[0, self._prior._still], at[:, self._prior._moving]
         linear, precision = np.zeros(size), np.zeros((size, size))
+        beside = self._w @ self._on_still  # (n_own, n_period, n_still)
+        rows = self._on_still.shape[0] * n, still.size
+        both = self._on_still.reshape(rows).T @ beside.reshape(rows)
+        precision[np.ix_(still, still)] = both
+
+        def fill(t: int) -> None:
+            across = beside[:, t].T @ self._on_moving[t]
+            precision[np.ix_(still, moving[t])] = across
+            precision[np.ix_(moving[t], still)] = across.T
+            for u in range(t, n):
+                block = (self._on_moving[t] * self._w[:, t, u][:, None]).T @ self._on_moving[u]
+                precision[np.ix_(moving[t], moving[u])] = block
+                precision[np.ix_(moving[u], moving[t])] = block.T
+
+        each_period(fill, n)
         for t, site in enumerate(self._sites):
             linear[at[t]] += parts[t][0] - site.load @ known[:, t]
-            if not (site.root.size or site.own.any()):
-                continue
-            precision[np.ix_(at[t], at[t])] += site.root.T @ site.root
-            for u in range(t, len(self._sites)):
-                weight = self._w[:, t, u]
-                if not weight.any():
-                    continue
-                block = (site.load * weight) @ self._sites[u].load.T
-                precision[np.ix_(at[t], at[u])] += block
-                if u > t:
-                    precision[np.ix_(at[u], at[t])] += block.T
+            if site.root.size:
+                precision[np.ix_(at[t], at[t])] += site.root.T @ site.root
         return linear, precision
 
     def _effects(self, shared: np.ndarray) -> np.ndarray:
@@ -276,24 +294,55 @@ class _Joint:
         mean = prior.unfolded(self._mean[:, None])[:, 0]
         shared = mean[at]
         effects = self._effects(shared[:, :, None])[:, :, 0]
-        spread = np.zeros((split.n_own, n, n))
-        crosses = []
-        for t, site in enumerate(self._sites):
-            columns = np.ascontiguousarray(cov[:, at[t]])
-            cross = np.zeros((split.n_own, split.shared.size))
-            for u, other in enumerate(self._sites):
-                if other.own.any():
-                    across = other.load.T @ columns[at[u]]  # of y_u and s_t
-                    cross -= self._gd[:, t, u][:, None] * across
-                    if site.own.any():
-                        spread[:, u, t] = np.einsum("as,sa->a", across, site.load)
-            crosses.append(np.ascontiguousarray(cross.T))
+        spread, crosses = self._across(cov)
         own = self._g.diagonal(axis1=1, axis2=2) + np.einsum(
             "atu,atu->at", self._gd @ spread, self._gd
         )
         means = np.stack([split.join(shared[t], effects[:, t]) for t in range(n)])
         covs = [Arrow(cov[np.ix_(at[t], at[t])], crosses[t], own[:, t]) for t in range(n)]
         return means, covs, spread
+
+    def _across(self, cov: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return the covariances of ``y`` over periods, and of effects with shared values.
+
+        Parameters
+        ----------
+        cov : (n_unfolded, n_unfolded) float64
+            Of the shared values of all periods.
+
+        Returns
+        -------
+        spread : (n_own, n_period, n_period) float64
+        crosses : list of (n_shared, n_own) float64
+        """
+        prior, n = self._prior, len(self._sites)
+        still, moving = prior._at[0, prior._still], prior._at[:, prior._moving]
+        on_still, on_moving = self._on_still, self._on_moving
+        of_moving = np.stack(
+            [own @ cov[np.ix_(at, still)] for own, at in zip(on_moving, moving, strict=True)],
+            axis=1,
+        )
+        # Of y of each period with what holds still, which is the same in all others.
+        rows = on_still.shape[0] * n, still.size
+        between = on_still.reshape(rows) @ cov[np.ix_(still, still)]
+        across_still = of_moving + between.reshape(on_still.shape)
+        spread = across_still @ on_still.transpose(0, 2, 1) + on_still @ of_moving.transpose(
+            0, 2, 1
+        )
+        cross_still, known = self._gd @ across_still, self._gd @ on_still
+        crosses = [np.empty((prior.split.shared.size, prior.split.n_own)) for _ in range(n)]
+
+        def fill(t: int) -> None:
+            cross = known[:, t] @ cov[np.ix_(still, moving[t])]
+            for u in range(n):
+                across = on_moving[u] @ cov[np.ix_(moving[u], moving[t])]
+                cross += self._gd[:, t, u][:, None] * across
+                spread[:, u, t] += row_dot(across, on_moving[t])
+            crosses[t][prior._still] = -cross_still[:, t].T
+            crosses[t][prior._moving] = -cross.T
+
+        each_period(fill, n)
+        return spread, crosses
 
     def slopes(self, spread: np.ndarray) -> list[np.ndarray]:
         """Return the slopes of ``log Z`` by the parameters of each group's kernel.
@@ -343,6 +392,12 @@ class _Joint:
         return found
 
 
+def each_period(fill: Callable[[int], None], n: int) -> None:
+    """Call a function for each of some periods, on all cores: each fills a part of its own."""
+    with ThreadPoolExecutor(min(n, len(os.sched_getaffinity(0)))) as pool:
+        list(pool.map(fill, range(n)))
+
+
 def _lower(precision: np.ndarray) -> np.ndarray:
     """Return the lower Cholesky factor."""
     try:
@@ -383,69 +438,3 @@ def _root(cov: np.ndarray) -> np.ndarray:
     value, vector = np.linalg.eigh(0.5 * (cov + cov.T))
     used = value > LEAST * value.max()
     return np.asarray(vector[:, used] * np.sqrt(value[used]))
-
-
-def path_prior(groups: Sequence[Group], times: np.ndarray, split: Split) -> PathPrior:
-    """Return the prior of all periods in the form whose posterior costs less."""
-    if marginal_is_cheaper(groups, times.size, split):
-        return MarginalPath(groups, times, split)
-    return StateSpace(groups, times, split=split)
-
-
-def marginal_is_cheaper(groups: Sequence[Group], n_period: int, split: Split) -> bool:
-    """Return whether the effects of areas are better integrated out than filtered.
-
-    By the multiplications of a smoother: both ways give the same.
-    """
-    if not split.n_own:
-        return False
-    filtered, marginal = smoother_sizes(groups, split, n_period, split.n_own)
-    return marginal.work < filtered.work
-
-
-@dataclass(frozen=True)
-class SmootherSize:
-    """What a smoother of all periods takes, nearly.
-
-    Attributes
-    ----------
-    work : float
-        Multiplications.
-    kept : float
-        Numbers in memory at once.
-    """
-
-    work: float
-    kept: float
-
-
-def smoother_sizes(
-    groups: Sequence[Group], split: Split, n_period: int, n_own: int
-) -> tuple[SmootherSize, SmootherSize]:
-    """Return what the filter takes, and what the marginal way does.
-
-    Parameters
-    ----------
-    groups : sequence of Group
-    split : Split
-    n_period, n_own : int
-        Periods and effects of areas; of ``groups`` the number of the latter does not matter.
-    """
-    own, n_shared = np.arange(split.n_value)[split.own], split.shared.size
-    n_state = unknown = 0
-    for group in groups:
-        shared = np.setdiff1d(group.values, own).size
-        n_state += shared * group.kernel.n_state
-        unknown += shared * (1 if group.kernel.still else n_period)
-        n_state += group.kernel.n_state * n_own if shared < group.values.size else 0
-    rank = min(n_shared, n_own) + n_own if split.n_own else n_shared
-    filtered = SmootherSize(
-        8.0 * n_period * n_state**2 * rank,
-        float(n_period) * n_state * (n_state + 2 * (n_shared + n_own)),
-    )
-    pairs = 1.5 * n_period**2 * n_shared**2 * n_own
-    effects = n_period * n_own * (2 * n_shared + 8 * n_period)
-    marginal = SmootherSize(
-        float(unknown) ** 3 + pairs, 4.0 * unknown**2 + n_period * n_shared**2 + effects
-    )
-    return filtered, marginal

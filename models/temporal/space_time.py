@@ -34,7 +34,6 @@ from models.gp.scaling import named_kernel, scaled_inputs
 from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS
-from models.temporal.marginal import path_prior
 from models.temporal.near import near_inputs, stats_near
 from models.temporal.periods import Period, PeriodSource, PeriodSummary
 from models.temporal.placing import Points, climb_pixels, constant_values, place_terms
@@ -42,6 +41,7 @@ from models.temporal.posterior import PathPosterior, PeriodDraws, path_posterior
 from models.temporal.profile import own_prior
 from models.temporal.search import TemporalRefinement
 from models.temporal.sites import Site, Split, packed
+from models.temporal.smoother import path_prior
 from models.temporal.state_space import Group, PathPrior, Smoothed, groups_by_time
 from models.temporal.time_text import (
     SpaceTimeText,

@@ -17,11 +17,11 @@ from models.core.protocol import Arrays, State, Stats
 from models.gp.inducing_points import MOST_AREAS
 from models.gp.kernel_model import whitened
 from models.gp.sparse_gp import LONGEST_STEP
-from models.temporal.marginal import smoother_sizes
 from models.temporal.periods import Period, PeriodSource
 from models.temporal.profile import HeldSites, TemporalProfile
 from models.temporal.series_evidence import SeriesEvidence
 from models.temporal.sites import unpacked
+from models.temporal.smoother import smoother_sizes
 from models.training.executor import BagsSource
 from models.training.loop import Training, start_training
 from pipeline.config.model_factory import new_model, resolved

@@ -141,7 +141,7 @@ def test_filtered_and_marginal_fits_are_the_same(
 ) -> None:
     apart, _, mine, _ = best
     first = apart.profile.at(mine, 1e-8)
-    monkeypatch.setattr("models.temporal.marginal.marginal_is_cheaper", lambda *_: False)
+    monkeypatch.setattr("models.temporal.smoother.marginal_is_cheaper", lambda *_: False)
     again = apart.profile_of([0, 1, 2]).at(mine, 1e-8)
     assert again.value == pytest.approx(first.value, abs=1e-9)
     np.testing.assert_allclose(again.grad, first.grad, atol=1e-7)
