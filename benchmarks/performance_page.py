@@ -175,7 +175,7 @@ def _design(name: str, rows: Mapping[str, Row], said: set[str]) -> list[str]:
 
 
 def _passes(passes: Mapping[str, Any]) -> list[str]:
-    if "step" not in passes.get("float64", {}):
+    if not passes:
         return []
     lines = [
         "",
