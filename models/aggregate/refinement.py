@@ -261,6 +261,7 @@ class Members:
         """Draw hyperparameters: by the areas' evidence, or from a normal distribution."""
         search, memory = self._search, Memory.of(state)
         model, chain = search.model, None
+        model.forget_kernels()  # of the optimum: the chain takes their memory, draws have others
         phi, covariance = search.few.pack(state.params), memory.inverse
         if model.priors == "weak" and 1 < search.n_bag <= MOST_CHAINED:
             # The evidence is to be that of all pixels, on which the bound is climbed.

@@ -52,7 +52,7 @@ FETCH_BYTES_S = 2e7  # of a store or server; a guess that no machine's network t
 START_S = 2.5  # of a stage: imports, files opened and closed
 CLUSTER_S, CLUSTER_STEP_S = 3.0, 12e-3  # to start one; of a step, for messages
 THREAD_STEP_S = 2e-4
-EVIDENCE_S, EVIDENCE_AREA_S = 2e-4, 3.4e-8  # of the areas' evidence: once, a pair of areas
+EVIDENCE_S, EVIDENCE_AREA_S = 2e-4, 1.7e-8  # of the areas' evidence: once, a pair of areas
 TABLES_S = 3.0  # of covariances of averages, by length-scale
 SHARE = 0.9  # of a further thread that is not lost to the interpreter and to memory
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from models.backend.arena import CHUNK
 from models.core.block import BLOCK_PIXELS
 from models.gp.kept_kernels import BUDGET
+from models.training.few_pixels import BLOCK
 from pipeline.config.model_factory import resolved
 from pipeline.config.schema import Config
 from pipeline.evaluation.fold_fits import most_at_once
 from pipeline.plan.page import page_bytes
-from pipeline.plan.passes import climbs, n_nodes
+from pipeline.plan.passes import climbs, fit_passes, n_nodes
 from pipeline.plan.probe import Probe
 from pipeline.plan.sizes import PIXEL_BYTES, Sizes, passage
 from pipeline.products.tile_pass import CHUNK_PIXELS
@@ -25,6 +27,9 @@ CACHE_BYTES = 256e6  # of decoded pixels that a store keeps, and of raster block
 BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.5, "evaluate": 0.5}  # GiB of libraries
 MEMBER_BYTES = 20  # of ingest: a pixel in an area
 ARENA = 6  # arrays of a block's pixels by landmarks
+BY_PRODUCTS = 6  # of a pass that are kept for the next: of a pixel and landmark
+POOLS = 2  # of threads with arenas of their own: on the pixels of the climb, and on all
+HEAP = 1.3  # of what a fit holds, with what the heap keeps that was freed
 ALGEBRA = 24  # matrices of landmarks by landmarks
 SMOOTHED = 6  # of a period of a series: sites, covariances of two smoothers
 AHEAD = 4  # arrays of predicted pixels by landmarks
@@ -58,7 +63,8 @@ def peaks(
     if config.series is not None and measured is not None:
         paths = _series_bytes(sizes, model, measured)
         # The sites of the draws once more, while those of the last ones join them.
-        fit += paths + 8 * sizes.periods.fitted * model.n_member * _site_size(measured)
+        joined = 8 * sizes.periods.fitted * model.n_member * _site_size(measured)
+        fit += round(HEAP * (paths + joined))
     draws = 0
     if config.response_kind.drawn:  # of all areas, and of the pixels of the blocks in hand
         areas = sizes.n_areas * max(1, sizes.periods.drawn)
@@ -73,7 +79,7 @@ def peaks(
         at_once = min(local, folds, most_at_once(round(scored), sizes.n_covariates))
     evaluate = predict
     if config.evaluate.schemes:
-        one = fit if at_once == 1 else fit_bytes(config, sizes, model, 1)
+        one = fit_bytes(config, sizes, model, 1, config.evaluate.area_pixels, pools=1)
         evaluate += at_once * (one - BASE["fit"] * GIB)
     found = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
     found["report"] = page_bytes(sizes)
@@ -92,20 +98,44 @@ def _site_size(measured: Probe) -> int:
     return measured.n_shared * measured.n_inducing  # none between the effects of two areas
 
 
-def fit_bytes(config: Config, sizes: Sizes, model: Any, n_thread: int) -> int:
-    """Return the memory of a process that fits on some threads, bytes."""
+def fit_bytes(
+    config: Config,
+    sizes: Sizes,
+    model: Any,
+    n_thread: int,
+    cap: int | str | None = None,
+    *,
+    pools: int = POOLS,
+) -> int:
+    """Return the memory of a process that fits on some threads, bytes.
+
+    Parameters
+    ----------
+    config : Config
+    sizes : Sizes
+    model : Estimator
+    n_thread : int
+    cap : int or str, optional
+        Pixels of an area; ``fit.area_pixels`` where not given.
+    pools : int
+        Of threads; a fit that only scores areas has one, and ends on the pixels of the climb.
+    """
     m, f = n_nodes(config, sizes), sizes.n_covariates
     found = BASE["fit"] * GIB + sizes.n_areas * (16 * f + 200)
     if model.sweep == "single":
         kept = passage(config, sizes, config.fit.area_pixels).n_pixels
         return round(found + 3 * kept * (4 * f + PIXEL_BYTES))
-    cap = config.fit.area_pixels
+    cap = config.fit.area_pixels if cap is None else cap
     largest = float(sizes.area_pixels.max())
     block = max(BLOCK_PIXELS, largest if isinstance(cap, str) else min(cap, largest))
     # A fit to an optimum has float64 whatever its maps have.
     width = np.dtype("float64" if climbs(model) else resolved(config, "precision")).itemsize
     found += min(CACHE_BYTES, sizes.bytes["bags.zarr"]) + 8 * ALGEBRA * m**2
+    held = n_thread * block * (m * width * ARENA + 8 * f)
     if climbs(model):  # kernel matrices that passes keep
         pixels = passage(config, sizes, cap).n_pixels
-        found += min(BUDGET, 3 * pixels * m * width)
-    return round(found + n_thread * block * (m * width * ARENA + 8 * f))
+        if pools == 1:
+            pixels = fit_passes(config, sizes, model, cap, 1).few.n_pixels
+        held = min(BUDGET, BY_PRODUCTS * pixels * m * width)
+        held += pools * n_thread * max(CHUNK, BLOCK * m * width * ARENA)
+    return round(found + HEAP * held)
