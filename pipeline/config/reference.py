@@ -175,7 +175,7 @@ def _type(key: Mapping[str, Any]) -> str:
 def _type_of(key: Mapping[str, Any]) -> str:
     choices = key.get("enum") or ([key["const"]] if "const" in key else [])
     if choices:
-        return ", ".join(f"`{each}`" for each in choices)
+        return ", ".join(f"`{each}`" for each in choices).replace("\t", "\\t")
     if "$ref" in key:
         return "section"
     kind = key.get("type")
@@ -200,6 +200,7 @@ def page() -> str:
         own = key.is_section or top != key.path
         name = f"**`{key.path}`**" if key.required else f"`{key.path}`"
         kind = ", ".join(text for text in (key.type, key.range, key.unit) if text)
+        kind = kind.replace("`|`", "<code>&#124;</code>")  # a bar ends a cell
         default = f"`{key.default}`" if key.default else ""
         cells = (name, kind, default, key.meaning, f"`{_yaml(key.example)}`")
         tables.setdefault(top if own else "The map", []).append(f"| {' | '.join(cells)} |")
