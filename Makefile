@@ -50,7 +50,7 @@ demo: $(STAMP)  ## simulate a small country, run all stages on it, print where t
 serve: $(FLOWS)  ## update the map of CONFIG on a schedule and when counts arrive; the UI is at port 4200
 	$(BIN)/python -m flows.serve $(CONFIG) --cron "$(CRON)"
 
-test: $(DEV)  ## run the tests that take no more than some seconds (.ci/run runs more)
+test: $(DEV)  ## run the tests that take less than two seconds each (.ci/run runs more)
 	$(RUN) $(PYTEST)
 
 slow: $(DEV)  ## run the long tests
