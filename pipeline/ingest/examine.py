@@ -25,6 +25,7 @@ from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.odd_counts import fractions, odd_counts
+from pipeline.ingest.past_counts import past_suspicions
 from pipeline.ingest.period_suspicions import period_suspicions
 from pipeline.ingest.point_suspicions import point_suspicions
 from pipeline.ingest.profile import (
@@ -32,6 +33,7 @@ from pipeline.ingest.profile import (
     GridExposure,
     Profile,
     RasterProfile,
+    counts_of_periods,
     exposure_of,
     profile_areas,
     profile_counts,
@@ -176,7 +178,9 @@ def examine(
     periods: tuple[CountProfile, ...] = ()
     if whole_run and areas is not None:
         found += level_suspicions(config, areas, inputs.levels)
-        periods = profile_periods(config, ids, below)
+        of_periods = counts_of_periods(config, ids, below)
+        periods = profile_periods(config, of_periods, below)
+        more += past_suspicions(config, titles, of_periods)
     described = None if size is None or areas is None else profile_areas(areas, size)
     profile = Profile(
         areas=described,

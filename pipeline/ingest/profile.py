@@ -268,18 +268,17 @@ def profile_counts(
 
 
 def profile_periods(
-    config: Config, ids: np.ndarray, exposure: np.ndarray | None
+    config: Config,
+    periods: Mapping[str, tuple[pd.Series, pd.Series]],
+    exposure: np.ndarray | None,
 ) -> tuple[CountProfile, ...]:
-    """Describe every period of a time series, with the people of the run's period.
-
-    Tables that cannot be read are left out: the period of the run reports its own problems.
-    """
+    """Describe the periods of :func:`counts_of_periods`, with the people of the run's period."""
     spec = config.counts
     if spec is not None and (spec.tested is not None or spec.weight is not None):
         exposure = None  # of each period its own
     return tuple(
         profile_counts(y, exposure, config.output.rate_per, period, suppressed=int(hidden.sum()))
-        for period, (y, hidden) in counts_of_periods(config, ids, exposure).items()
+        for period, (y, hidden) in periods.items()
     )
 
 
@@ -291,7 +290,8 @@ def counts_of_periods(
     Counts are NaN where missing or suppressed. A count of several areas of today together is
     shared out by their exposures; without these it is missing.
 
-    Empty for a map of one period, and for a table that cannot be read. Of a series, those that it
+    Empty for a map of one period, and for a table that cannot be read: the period of the run
+    reports its own problems. Of a series, those that it
     has: rows from before ``time.from`` have no part in it.
     """
     spec, series = config.counts, config.series

@@ -270,7 +270,10 @@ def read_all(
         lost = ~exposed & np.isfinite(value)
         if lost.any():
             named = name_first([store.ids[k] for k in np.flatnonzero(lost)], N_NAMED)
-            progress.log(f"ingest: {label}: left out areas that nobody counts in: {named}")
+            progress.log(
+                f"ingest: warning: {label}: the counts of {lost.sum():,} areas are left out, since "
+                f"nobody counts there: {named}; look at the layers of that period"
+            )
         value = np.where(exposed, value, np.nan)
         tested, margin, union = given.get("tested"), given.get("margins"), unions.get(label)
         responses = Responses(value, np.isfinite(value), tested, weight, margin, union=union)

@@ -1,0 +1,92 @@
+"""Suspicions about counts of earlier periods of a series: far from their area's other periods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from geo.core.errors import name_first
+from pipeline.config.schema import Config
+from pipeline.ingest.odd_counts import FAR, FEW, LARGE, N_NAMED
+from pipeline.ingest.raster_suspicions import Suspicion
+
+N_PERIOD = 6  # with a count of an area, from which one can stand apart
+# Times more, or less, than usual, and than before and after: an outbreak comes and goes by and by.
+ALONE = 20.0
+
+
+def past_suspicions(
+    config: Config, titles: np.ndarray, periods: Mapping[str, tuple[pd.Series, pd.Series]]
+) -> list[Suspicion]:
+    """Return suspicions about counts of any period of a series that stand alone in their area.
+
+    The count of an area is expected to be the median of its other periods, times how the whole
+    country's counts of the period are to its others. It is suspicious if it is 20 times more or
+    less than that and than the periods before and after, and the larger of both is at least 100
+    cases. Numbers that are not whole among whole ones are told as well.
+
+    Parameters
+    ----------
+    config : Config
+    titles : (n_area,) array of str
+    periods : mapping of str to (Series, Series)
+        Of :func:`pipeline.ingest.profile.counts_of_periods`, by rising time.
+    """
+    response, spec = config.response_kind, config.response
+    if not response.countable or config.series is None or len(periods) < 2:
+        return []
+    y = np.stack([counts.to_numpy(np.float64) for counts, _ in periods.values()], axis=1)
+    labels, latest = np.array(list(periods)), str(config.period)
+    place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
+    found = []
+    odd, expected = _alone(y)
+    odd[:, labels == latest] = False  # of this one the areas around tell more
+    if 0 < odd.sum() <= max(1.0, FEW * np.isfinite(y).sum()):
+        each = [
+            f"{labels[t]} ({titles[a]}: {y[a, t]:,.10g}, by its other periods about "
+            f"{expected[a, t]:,.3g})"
+            for a, t in zip(*np.nonzero(odd), strict=True)
+        ]
+        text = f"column {spec.value!r} is far from the area's other periods in "
+        remedy = "correct the count, or leave the cell empty if it is unknown"
+        found.append(Suspicion("count", place, text + name_first(each, N_NAMED), remedy))
+    broken = (y % 1 > 0) & (labels != latest)
+    if config.areas.changes is not None:  # a count of two areas of today is shared out
+        return found
+    if response.most > 1 and 0 < broken.sum() < FEW * (y > 0).sum():
+        each = [
+            f"{labels[t]} ({titles[a]}: {y[a, t]:.10g})"
+            for a, t in zip(*np.nonzero(broken), strict=True)
+        ]
+        text = (
+            f"column {spec.value!r} has numbers that are not whole in {name_first(each, N_NAMED)}"
+        )
+        remedy = "give cases; look for a point between thousands"
+        found.append(Suspicion("fraction", place, text, remedy))
+    return found
+
+
+def _alone(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which counts (n_area, n_period) stand alone, and what is expected of each."""
+    known = np.isfinite(y) & (y >= 0)
+    value = np.where(known, y, np.nan)
+    total = np.nansum(np.minimum(value, np.nanmedian(value[known]) * FAR if known.any() else 0), 0)
+    usual = np.median(total[total > 0]) if (total > 0).any() else 1.0
+    level = np.maximum(total / usual, 1.0 / FAR)
+    expected = np.full(y.shape, np.nan)
+    for t in range(y.shape[1]):
+        others = np.delete(value / level, t, axis=1)
+        enough = np.isfinite(others).sum(axis=1) >= N_PERIOD
+        if enough.any():
+            expected[enough, t] = np.nanmedian(others[enough], axis=1) * level[t]
+    beside = np.pad(value, ((0, 0), (1, 1)), constant_values=np.nan)
+    before, after = beside[:, :-2], beside[:, 2:]
+    with np.errstate(invalid="ignore"):
+        most, least = np.fmax(before, after), np.fmin(before, after)
+        high = (value >= LARGE) & (value >= ALONE * np.maximum(expected, 0.5))
+        high &= ~(value < ALONE * np.maximum(most, 0.5))
+        low = (expected >= LARGE) & (value > 0) & (value * ALONE <= expected)
+        low &= ~(value * ALONE > least)
+    return (high | low) & np.isfinite(expected), expected
