@@ -28,6 +28,7 @@ Key = tuple[str | int, ...]
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 N_KEYS = 100_000  # of a document, aliases expanded
+YEAR_DIGITS = 4  # in the name of a file: from so many on they may be a date
 _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
 
@@ -262,6 +263,12 @@ def nearest_file(path: Path) -> str:
     """Suggest the file of a directory with a similar name; empty if there is none."""
     if not path.parent.is_dir():
         return f"there is no directory {path.parent}"
-    names = [p.name for p in path.parent.iterdir()]
+    # A name that differs in the digits of a date alone is the file of another period.
+    dated = len(re.findall(r"\d", path.name)) >= YEAR_DIGITS
+    names = [
+        p.name
+        for p in path.parent.iterdir()
+        if not dated or re.sub(r"\d", "0", p.name) != re.sub(r"\d", "0", path.name)
+    ]
     near = difflib.get_close_matches(path.name, names, 1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else ""

@@ -1,12 +1,14 @@
 """Reading YAML: keys are text, ``${NAME}`` alone is replaced, and one reader does both."""
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 
 from geo.core.errors import InputError
 from pipeline.cli.main import main
+from pipeline.config.document import nearest_file
 from pipeline.config.reader import load_config
 from pipeline.updates.arrivals import known_periods, load_watched, new_counts
 
@@ -120,3 +122,11 @@ def test_aliases_and_depths_without_end_are_one_line(tmp_path):
         path.write_text(text)
         with pytest.raises(InputError, match=says):
             load_config(path)
+
+
+def test_the_file_of_another_period_is_no_suggestion(tmp_path: Path) -> None:
+    for name in ("rain_2023-10.tif", "rain_2023-04.tif", "travel.tif"):
+        (tmp_path / name).touch()
+    assert nearest_file(tmp_path / "rain_2023-03.tif") == ""
+    assert nearest_file(tmp_path / "rian_2023-04.tif") == "did you mean rain_2023-04.tif?"
+    assert nearest_file(tmp_path / "travels.tif") == "did you mean travel.tif?"
