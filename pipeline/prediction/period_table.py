@@ -180,7 +180,8 @@ def tabulate_periods(
     lower, upper = np.quantile(draws.expected, tails, axis=0)
     rate = rate_per * draws.rate
     rate_lower, rate_upper = np.quantile(rate, tails, axis=0)
-    count_lower, count_upper = np.quantile(draws.counts, tails, axis=0)
+    # One of the draws: the quantile of whole numbers is a whole number.
+    count_lower, count_upper = np.quantile(draws.counts, tails, axis=0, method="inverted_cdf")
     columns = {
         "observed": draws.observed,
         **interval_columns(draws.observed, draws.least, draws.most),

@@ -35,7 +35,8 @@ def sum_draws(draws: AreaDraws, store: BagStore, interval: float) -> dict[str, A
         return {"n": int(chosen.sum()), **dict.fromkeys(_SUMS), "people": people}
     tails = [(1 - interval) / 2, (1 + interval) / 2]
     lower, upper = np.quantile(draws.expected[:, chosen].sum(axis=1), tails)
-    count_lower, count_upper = np.quantile(draws.counts[:, chosen].sum(axis=1), tails)
+    counts = draws.counts[:, chosen].sum(axis=1)
+    count_lower, count_upper = np.quantile(counts, tails, method="inverted_cdf")
     return {
         "n": int(chosen.sum()),
         "people": float(draws.people[chosen].sum()),

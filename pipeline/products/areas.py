@@ -316,7 +316,8 @@ def tabulate_areas(
     """
     tails = [(1 - interval) / 2, (1 + interval) / 2]
     lower, upper = np.quantile(draws.expected, tails, axis=0)
-    count_lower, count_upper = np.quantile(draws.counts, tails, axis=0)
+    # One of the draws: the quantile of whole numbers is a whole number.
+    count_lower, count_upper = np.quantile(draws.counts, tails, axis=0, method="inverted_cdf")
     per_person = np.full(draws.people.shape, np.nan)
     np.divide(rate_per, draws.exposure, out=per_person, where=draws.exposure > 0)
     spread = draws.counts.std(axis=0)

@@ -132,6 +132,7 @@ def test_tables_cube_and_maps_say_the_same(updated: Path) -> None:
     assert len(seen) == 4 * 16 - 1
     inside = (seen["count_lower"] <= seen["observed"]) & (seen["observed"] <= seen["count_upper"])
     assert 0.8 < inside.mean() <= 1.0
+    assert not (table[["count_lower", "count_upper"]].to_numpy() % 1).any()
     width = (table["upper"] - table["lower"]) / table["mean"]
     assert width[table["forecast"]].mean() > width[~table["forecast"]].mean()
 
