@@ -20,9 +20,7 @@ where areas are more than some dozens and periods at most some dozens. Both give
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,6 +28,7 @@ import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
 from models.backend.arrays import cholesky, row_dot
+from models.backend.blas import on_all_cores
 from models.core.errors import NumericalError
 from models.temporal.markov import IMAGINARY
 from models.temporal.sites import Arrow, Site, Split
@@ -258,7 +257,7 @@ class _Joint:
                 precision[np.ix_(moving[t], moving[u])] = block
                 precision[np.ix_(moving[u], moving[t])] = block.T
 
-        each_period(fill, n)
+        on_all_cores(fill, range(n))  # each has a part of its own
         for t, site in enumerate(self._sites):
             linear[at[t]] += parts[t][0] - site.load @ known[:, t]
             if site.root.size:
@@ -326,9 +325,8 @@ class _Joint:
         rows = on_still.shape[0] * n, still.size
         between = on_still.reshape(rows) @ cov[np.ix_(still, still)]
         across_still = of_moving + between.reshape(on_still.shape)
-        spread = across_still @ on_still.transpose(0, 2, 1) + on_still @ of_moving.transpose(
-            0, 2, 1
-        )
+        spread = across_still @ on_still.transpose(0, 2, 1)
+        spread += on_still @ of_moving.transpose(0, 2, 1)
         cross_still, known = self._gd @ across_still, self._gd @ on_still
         crosses = [np.empty((prior.split.shared.size, prior.split.n_own)) for _ in range(n)]
 
@@ -341,7 +339,7 @@ class _Joint:
             crosses[t][prior._still] = -cross_still[:, t].T
             crosses[t][prior._moving] = -cross.T
 
-        each_period(fill, n)
+        on_all_cores(fill, range(n))
         return spread, crosses
 
     def slopes(self, spread: np.ndarray) -> list[np.ndarray]:
@@ -390,12 +388,6 @@ class _Joint:
         found = np.empty((len(self._sites), split.n_value, n_draws))
         found[:, split.shared], found[:, split.own] = shared, own.transpose(1, 0, 2)
         return found
-
-
-def each_period(fill: Callable[[int], None], n: int) -> None:
-    """Call a function for each of some periods, on all cores: each fills a part of its own."""
-    with ThreadPoolExecutor(min(n, len(os.sched_getaffinity(0)))) as pool:
-        list(pool.map(fill, range(n)))
 
 
 def _lower(precision: np.ndarray) -> np.ndarray:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -16,6 +14,7 @@ from models.aggregate.profile_bound import Point, Profile
 from models.aggregate.quasi_newton import fall_at, member_offsets
 from models.aggregate.refinement import UNPROMISED, Members, Refinement, stages_of
 from models.aggregate.site_evidence import STEP
+from models.backend.blas import on_all_cores
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, BagSums, State, Stats, override
 from models.temporal.profile import HeldSites, TemporalProfile
@@ -231,6 +230,4 @@ class FewByPeriod:
             t, params = of
             return self._model.block_stats({**params, **few}, blocks[t], None)[0]
 
-        threads = min(len(os.sched_getaffinity(0)), len(asked))
-        with ThreadPoolExecutor(threads, thread_name_prefix="period") as pool:
-            return list(pool.map(one, asked))
+        return on_all_cores(one, asked)

@@ -20,7 +20,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
 from pipeline.evaluation.scores import crps
-from pipeline.products.areas import draw_areas
+from pipeline.products.areas import count_ends, draw_areas
 from pipeline.store.series_store import NEAR, SeriesStore
 from pipeline.training.series import open_series, stand_in
 
@@ -179,7 +179,7 @@ def _past_error(values: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _inside(counts: np.ndarray, y: np.ndarray, level: float) -> np.ndarray:
-    lower, upper = np.quantile(counts, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    lower, upper = count_ends(counts, level)
     return ((lower <= y) & (y <= upper)).astype(float)
 
 

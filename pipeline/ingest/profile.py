@@ -291,8 +291,8 @@ def counts_of_periods(
     shared out by their exposures; without these it is missing.
 
     Empty for a map of one period, and for a table that cannot be read: the period of the run
-    reports its own problems. Of a series, those that it
-    has: rows from before ``time.from`` have no part in it.
+    reports its own problems. Of a series, those that it has: rows from before ``time.from`` have
+    no part in it.
     """
     spec, series = config.counts, config.series
     if spec is None or spec.path is None or config.period is None:

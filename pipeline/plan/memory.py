@@ -79,7 +79,7 @@ def peaks(
         at_once = min(local, folds, most_at_once(round(scored), sizes.n_covariates))
     evaluate = predict
     if config.evaluate.schemes:
-        one = fit_bytes(config, sizes, model, 1, config.evaluate.area_pixels, pools=1)
+        one = fit_bytes(config, sizes, model, 1, scores_alone=True)
         evaluate += at_once * (one - BASE["fit"] * GIB)
     found = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
     found["report"] = page_bytes(sizes)
@@ -99,13 +99,7 @@ def _site_size(measured: Probe) -> int:
 
 
 def fit_bytes(
-    config: Config,
-    sizes: Sizes,
-    model: Any,
-    n_thread: int,
-    cap: int | str | None = None,
-    *,
-    pools: int = POOLS,
+    config: Config, sizes: Sizes, model: Any, n_thread: int, *, scores_alone: bool = False
 ) -> int:
     """Return the memory of a process that fits on some threads, bytes.
 
@@ -115,27 +109,24 @@ def fit_bytes(
     sizes : Sizes
     model : Estimator
     n_thread : int
-    cap : int or str, optional
-        Pixels of an area; ``fit.area_pixels`` where not given.
-    pools : int
-        Of threads; a fit that only scores areas has one, and ends on the pixels of the climb.
+    scores_alone : bool, optional
+        Whether the fit only scores areas: it ends on the pixels of the climb.
     """
     m, f = n_nodes(config, sizes), sizes.n_covariates
     found = BASE["fit"] * GIB + sizes.n_areas * (16 * f + 200)
     if model.sweep == "single":
         kept = passage(config, sizes, config.fit.area_pixels).n_pixels
         return round(found + 3 * kept * (4 * f + PIXEL_BYTES))
-    cap = config.fit.area_pixels if cap is None else cap
-    largest = float(sizes.area_pixels.max())
-    block = max(BLOCK_PIXELS, largest if isinstance(cap, str) else min(cap, largest))
-    # A fit to an optimum has float64 whatever its maps have.
-    width = np.dtype("float64" if climbs(model) else resolved(config, "precision")).itemsize
+    cap = config.evaluate.area_pixels if scores_alone else config.fit.area_pixels
     found += min(CACHE_BYTES, sizes.bytes["bags.zarr"]) + 8 * ALGEBRA * m**2
-    held = n_thread * block * (m * width * ARENA + 8 * f)
-    if climbs(model):  # kernel matrices that passes keep
-        pixels = passage(config, sizes, cap).n_pixels
-        if pools == 1:
-            pixels = fit_passes(config, sizes, model, cap, 1).few.n_pixels
-        held = min(BUDGET, BY_PRODUCTS * pixels * m * width)
-        held += pools * n_thread * max(CHUNK, BLOCK * m * width * ARENA)
-    return round(found + HEAP * held)
+    if not climbs(model):
+        largest = float(sizes.area_pixels.max())
+        block = max(BLOCK_PIXELS, largest if isinstance(cap, str) else min(cap, largest))
+        width = np.dtype(resolved(config, "precision")).itemsize
+        return round(found + n_thread * block * (m * width * ARENA + 8 * f))
+    # A fit to an optimum has float64 whatever its maps have.
+    passes = fit_passes(config, sizes, model, cap, 1)
+    pixels = passes.few.n_pixels if scores_alone else passes.whole.n_pixels
+    kept = min(BUDGET, 8 * BY_PRODUCTS * pixels * m)  # kernel matrices
+    arenas = n_thread * max(CHUNK, 8 * BLOCK * m * ARENA)
+    return round(found + HEAP * (kept + (1 if scores_alone else POOLS) * arenas))

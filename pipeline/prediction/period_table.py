@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.prediction.seasons import NAMES, against_season, same_season
-from pipeline.products.areas import AreaDraws, draw_areas_over_times
+from pipeline.products.areas import AreaDraws, count_ends, draw_areas_over_times
 from pipeline.products.suppressed import interval_columns
 from pipeline.store.bag_store import BagStore
 
@@ -180,8 +180,7 @@ def tabulate_periods(
     lower, upper = np.quantile(draws.expected, tails, axis=0)
     rate = rate_per * draws.rate
     rate_lower, rate_upper = np.quantile(rate, tails, axis=0)
-    # One of the draws: the quantile of whole numbers is a whole number.
-    count_lower, count_upper = np.quantile(draws.counts, tails, axis=0, method="inverted_cdf")
+    count_lower, count_upper = count_ends(draws.counts, interval)
     columns = {
         "observed": draws.observed,
         **interval_columns(draws.observed, draws.least, draws.most),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from geo.core.errors import name_first
-from pipeline.products.areas import AreaDraws
+from pipeline.products.areas import AreaDraws, count_ends
 from pipeline.products.monte_carlo import standard_error
 from pipeline.products.tile_pass import Consumer
 from pipeline.products.tile_pixels import TilePixels
@@ -94,7 +94,7 @@ def fitted_total(
     """
     expected, counts = draws.expected.sum(axis=1), draws.counts.sum(axis=1)
     tails = [(1 - interval) / 2, (1 + interval) / 2]
-    lower, upper = np.quantile(counts, tails)
+    lower, upper = count_ends(counts, interval)
     expected_lower, expected_upper = np.quantile(expected, tails)
     observed, most = float(draws.least.sum()), float(draws.most.sum())
     spread = expected if deviations is None else deviations.sum(axis=1)

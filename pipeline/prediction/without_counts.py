@@ -9,7 +9,7 @@ import pandas as pd
 
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress
-from pipeline.products.areas import AreaDraws
+from pipeline.products.areas import AreaDraws, count_ends
 from pipeline.store.bag_store import BagStore
 
 _SUMS = ("people", "expected", "lower", "upper", "count_lower", "count_upper")
@@ -35,8 +35,7 @@ def sum_draws(draws: AreaDraws, store: BagStore, interval: float) -> dict[str, A
         return {"n": int(chosen.sum()), **dict.fromkeys(_SUMS), "people": people}
     tails = [(1 - interval) / 2, (1 + interval) / 2]
     lower, upper = np.quantile(draws.expected[:, chosen].sum(axis=1), tails)
-    counts = draws.counts[:, chosen].sum(axis=1)
-    count_lower, count_upper = np.quantile(counts, tails, method="inverted_cdf")
+    count_lower, count_upper = count_ends(draws.counts[:, chosen].sum(axis=1), interval)
     return {
         "n": int(chosen.sum()),
         "people": float(draws.people[chosen].sum()),

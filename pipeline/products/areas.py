@@ -287,6 +287,16 @@ def predict_areas(
     return replace(prediction, draws=prediction.draws * of_areas)
 
 
+def count_ends(counts: np.ndarray, interval: float) -> tuple[Any, Any]:
+    """Return the ends of the central interval of drawn counts (n_draws, ...), over the draws.
+
+    Each is one of the draws: a quantile of whole numbers is a whole number.
+    """
+    tails = [(1 - interval) / 2, (1 + interval) / 2]
+    lower, upper = np.quantile(counts, tails, axis=0, method="inverted_cdf")
+    return lower, upper
+
+
 def tabulate_areas(
     draws: AreaDraws, ids: list[str], interval: float, rate_per: float
 ) -> pd.DataFrame:
@@ -316,8 +326,7 @@ def tabulate_areas(
     """
     tails = [(1 - interval) / 2, (1 + interval) / 2]
     lower, upper = np.quantile(draws.expected, tails, axis=0)
-    # One of the draws: the quantile of whole numbers is a whole number.
-    count_lower, count_upper = np.quantile(draws.counts, tails, axis=0, method="inverted_cdf")
+    count_lower, count_upper = count_ends(draws.counts, interval)
     per_person = np.full(draws.people.shape, np.nan)
     np.divide(rate_per, draws.exposure, out=per_person, where=draws.exposure > 0)
     spread = draws.counts.std(axis=0)
