@@ -262,7 +262,8 @@ class ProfileBound(Profile[Objective]):
 
     @override
     def _found(self, state: State, *, slopes: bool) -> Objective:
-        found = self._model.objective(state, self._evaluate(state, slopes), self._n_bag)
+        stats = self._evaluate(state, slopes)
+        found = self._model.objective(state, stats, self._n_bag, slopes=slopes)
         if not (np.isfinite(found.d_mean).all() and np.isfinite(found.d_cov).all()):
             raise NumericalError(sparse_gp.NOT_FINITE)
         return replace(found, d_cov=sparse_gp.narrowing(found.d_cov))

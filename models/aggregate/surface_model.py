@@ -48,8 +48,10 @@ class SurfaceModel(Protocol):
     def block_params(self, state: State) -> Arrays:
         """Return what blocks need of a state."""
 
-    def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
-        """Return the bound on all bags and its gradient."""
+    def objective(
+        self, state: State, stats: Stats, n_bag_total: int, *, slopes: bool = True
+    ) -> Objective:
+        """Return the bound on all bags and, where ``slopes`` are wanted, its gradient."""
 
     def forget_kernels(self) -> None:
         """Let go of the kernel matrices that a fit keeps."""

@@ -35,7 +35,7 @@ from models.gp.kernel_model import KernelModel, exactly, whitened
 from models.gp.kernel_text import check_drawable
 from models.gp.kernels import Kernel
 from models.gp.linear_part import Coefficient
-from models.gp.priors import level_unit, log_prior, log_prior_level, log_prior_noise, side_of
+from models.gp.priors import level_unit, log_priors
 from models.gp.scaling import scaled_inputs
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.observation import Observation
@@ -376,11 +376,13 @@ class VBAgg(KernelModel, AggregateModel):
         """How sure draws of the hyperparameters are, see ``hyperparameter_chain.told_draws``."""
         return told_draws(self.fitted_state())
 
-    def objective(self, state: State, stats: Stats, n_bag_total: int) -> Objective:
+    def objective(
+        self, state: State, stats: Stats, n_bag_total: int, *, slopes: bool = True
+    ) -> Objective:
         """Return the bound on all bags and its gradient by every learnt parameter.
 
         ``n_bag_total / stats.n_bag`` times the bags' part, less the KL divergence, plus the log
-        density of the priors where there are any.
+        density of priors where there are any. Without ``slopes`` there is no ``grad``.
         """
         params = state.params
         kernel, q = self._kernel(state.fixed), whitened(params)
@@ -395,30 +397,29 @@ class VBAgg(KernelModel, AggregateModel):
             sums["theta"], sums["w"] = sums["theta"] + back.theta, sums["w"] + back.w
         else:
             d_mean, d_cov, d_k = sparse_gp.factorise_backward(
-                fac, q, sums["alpha"], sums["q"], by_cov=sums.get("cov")
+                fac, q, sums["alpha"], sums["q"], by_cov=sums.get("cov"), slopes=slopes
             )
-            d_root = q.root_adjoint(d_cov)
+            d_root = q.root_adjoint(d_cov) if slopes else d_cov
+        prior, by_prior = self.log_prior(state)
+        bound = factor * stats.bound - q.kl() + prior
+        if not slopes:
+            return Objective(bound, {}, d_mean, d_cov)
         d_theta, d_w = kernel.inducing_backward(theta, w, cache, d_k)
         kl_mean, kl_root = q.kl_backward()
-        own = {name: params[name] for name in self.resolved_likelihood.parameters}
-        level, by_level = log_prior_level(self.link_name, float(params["mean"][0]), state.fixed)
         grad = {
-            "mean": sums["mean"] + by_level,
             "v_mean": d_mean - kl_mean,
             "root": d_root - kl_root,
             "theta": sums["theta"] + d_theta,
             "w": sums["w"] + d_w,
-            **{name: sums[name] for name in own},
+            **{name: sums[name] for name in ("mean", *self.resolved_likelihood.parameters)},
         }
-        bound = factor * stats.bound - q.kl() + level
-        if self.priors == "weak":
-            value, slope = log_prior(kernel, theta, self.link_name, side_of(state.fixed))
-            noise, by_noise = log_prior_noise(self.resolved_likelihood, own, state.fixed)
-            bound += value + noise
-            grad["theta"] = grad["theta"] + slope
-            for name, each in by_noise.items():
-                grad[name] = grad[name] + each
+        grad |= {name: grad[name] + each for name, each in by_prior.items()}
         return Objective(bound, grad, d_mean, d_cov)
+
+    def log_prior(self, state: State) -> tuple[float, Arrays]:
+        """Return the log density of all priors, and its gradient by name."""
+        of = self._kernel(state.fixed), self.resolved_likelihood, self.link_name
+        return log_priors(*of, state, weak=self.priors == "weak")
 
     @override
     def update(self, state: State, stats: Stats, n_bag_total: int) -> tuple[State, Info]:
@@ -433,8 +434,7 @@ class VBAgg(KernelModel, AggregateModel):
         if self.posterior_steps == "natural":
             rate = self.natural_rate * state.rate / self.learning_rate
             # The expansion of a quadratic log density is exact, however long the step.
-            quadratic = self.resolved_likelihood.quadratic
-            longest = np.inf if quadratic else sparse_gp.LONGEST_STEP
+            longest = np.inf if self.resolved_likelihood.quadratic else sparse_gp.LONGEST_STEP
             stepped = whitened(state.params).natural_step(at.d_mean, at.d_cov, rate, longest)
             params["v_mean"], params["root"] = stepped.v_mean, stepped.root
         return State(params, state.fixed, memory, state.step + 1, state.rate), Info(at.bound)

@@ -74,11 +74,17 @@ class KernelModel(Estimator):
         }
 
     def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:
-        """Factorise ``K_WW``, once for the two calls of a step."""
+        """Factorise ``K_WW``, once for the two calls of a step, and for steps of ``q`` alone."""
         kept = getattr(self, "_kept", None)
         if kept is None or kept[0] is not params:
-            k_ww, cache = kernel.inducing(params["theta"], params["w"])
-            kept = (params, (k_ww, cache, factorise(k_ww, whitened(params))))
+            known: Factored | None = None
+            if kept is not None and all(
+                np.array_equal(kept[0][name], params[name]) for name in ("theta", "w")
+            ):
+                k_ww, cache, known = kept[1]
+            else:
+                k_ww, cache = kernel.inducing(params["theta"], params["w"])
+            kept = (params, (k_ww, cache, factorise(k_ww, whitened(params), known)))
             self._kept = kept
         made: tuple[np.ndarray, Any, Factored] = kept[1]
         return made

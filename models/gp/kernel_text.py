@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 
 import numpy as np
 
@@ -113,7 +113,12 @@ def parse_kernel(
         If the text breaks the grammar, a word is unknown, or coordinates are asked for and there
         are none; the message marks the column.
     """
-    columns = Columns(n_feat, n_axis if has_coords else 0, n_area)
+    return _parsed(text, Columns(n_feat, n_axis if has_coords else 0, n_area))
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str, columns: Columns) -> Kernel:
+    """Build a kernel once: each pass of a fit asks for it."""
     return _built(grammar.parse(text, NAMED), text, columns, {})
 
 
@@ -152,6 +157,7 @@ def register_factor(name: str, build: Build, *, prefers_space: bool = False) -> 
         msg = f"kernel: {name!r} is registered, or not lower-case letters and digits; rename it"
         raise ParameterError(msg)
     FACTORS[name] = Factor(build, prefers_space)
+    _parsed.cache_clear()
 
 
 def register_shape(shape: Shape) -> None:
@@ -170,6 +176,7 @@ def unregister_factor(name: str) -> None:
     """Forget a kernel or a shape that code outside the packages registered."""
     FACTORS.pop(name, None)
     SHAPES.pop(name, None)
+    _parsed.cache_clear()
 
 
 def _ard(place: Place) -> Radial:

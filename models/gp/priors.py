@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, log_ndtr
 
-from models.core.protocol import Summary
+from models.core.protocol import Arrays, State, Summary
 from models.gp.area_kernel import Areas
 from models.gp.kernel_sums import Product, Sum
 from models.gp.kernel_terms import whole_kernel
@@ -218,6 +218,27 @@ def log_prior_level(link: str, mean: float, fixed: Mapping[str, Any]) -> tuple[f
         value -= float(np.logaddexp(0.0, few - log_share))
         slope += sign * float(ratio * expit(few - log_share))
     return value, slope
+
+
+def log_priors(
+    kernel: Kernel, likelihood: Likelihood, link: str, state: State, *, weak: bool
+) -> tuple[float, Arrays]:
+    """Return the log density of all parameters of a state, and its gradient by name.
+
+    Of the mean, the kernel and the likelihood; of the mean alone without ``weak`` priors. Inducing
+    variables have theirs in the divergence.
+    """
+    params, fixed = state.params, state.fixed
+    value, by_level = log_prior_level(link, float(params["mean"][0]), fixed)
+    grad: Arrays = {"mean": np.array([by_level]), "theta": np.zeros_like(params["theta"])}
+    grad.update({name: np.zeros(1) for name in likelihood.parameters})
+    if weak:
+        at, grad["theta"] = log_prior(kernel, params["theta"], link, side_of(fixed))
+        own = {name: params[name] for name in likelihood.parameters}
+        noise, by_noise = log_prior_noise(likelihood, own, fixed)
+        value += at + noise
+        grad.update(by_noise)
+    return value, grad
 
 
 def few_cases(link: str, mean: float, fixed: Mapping[str, Any]) -> bool:

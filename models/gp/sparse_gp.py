@@ -148,7 +148,9 @@ def narrowing(d_cov: np.ndarray) -> np.ndarray:
     ----------
     d_cov : (n_ind, n_ind) float64, symmetric
     """
-    return -_positive_part(-0.5 * (d_cov + d_cov.T))
+    data = -0.5 * (d_cov + d_cov.T)
+    # Mostly they do in all directions, which a Cholesky factor tells sooner than eigenvalues.
+    return -(data if is_positive_definite(data) else _positive_part(data))
 
 
 def _positive_part(a: np.ndarray) -> np.ndarray:
@@ -212,7 +214,7 @@ def factor_of(k_ww: np.ndarray, jitter: float = JITTER) -> np.ndarray:
         raise NumericalError(msg) from error
 
 
-def factorise(k_ww: np.ndarray, whitened: Whitened) -> Factored:
+def factorise(k_ww: np.ndarray, whitened: Whitened, known: Factored | None = None) -> Factored:
     """Compute ``alpha`` and ``Q`` from ``K_WW`` and ``q(v)``.
 
     Parameters
@@ -220,6 +222,8 @@ def factorise(k_ww: np.ndarray, whitened: Whitened) -> Factored:
     k_ww : (n_ind, n_ind) float64
         Prior covariance of the inducing values, without jitter.
     whitened : Whitened
+    known : Factored, optional
+        Of the same ``K_WW`` and another ``q``.
 
     Raises
     ------
@@ -227,8 +231,8 @@ def factorise(k_ww: np.ndarray, whitened: Whitened) -> Factored:
         If ``K_WW`` is not positive definite even so.
     """
     n_ind = k_ww.shape[0]
-    lower = factor_of(k_ww)
-    lower_inv = inverse_lower(lower)
+    lower = factor_of(k_ww) if known is None else known.lower
+    lower_inv = inverse_lower(lower) if known is None else known.lower_inv
     factor = whitened.factor()
     spread = np.eye(n_ind) - gram(np.ascontiguousarray(factor.T))
     alpha = lower_inv.T @ whitened.v_mean
@@ -243,6 +247,8 @@ def factorise_backward(
     d_alpha: np.ndarray,
     d_q: np.ndarray,
     by_cov: np.ndarray | None = None,
+    *,
+    slopes: bool = True,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Take the adjoints of ``alpha`` and ``Q`` back to ``q(v)`` and ``K_WW``.
 
@@ -254,6 +260,8 @@ def factorise_backward(
     d_q : (n_ind, n_ind) float64, symmetric
     by_cov : (n_ind, n_ind) float64, symmetric, optional
         Adjoint of ``K_WW^-1 Sigma K_WW^-1``.
+    slopes : bool
+        Whether the adjoint of ``K_WW`` is wanted; zeros where not.
 
     Returns
     -------
@@ -268,14 +276,18 @@ def factorise_backward(
     d_mean = l_inv @ d_alpha  # alpha = L^-T v
     # Q = L^-T (I - R R') L^-1, hence L^-1 dQ L^-T.
     d_spread = times_lower(l_inv, np.ascontiguousarray(times_lower(l_inv, d_q).T))
+    d_cov = -0.5 * (d_spread + d_spread.T)
+    inner: np.ndarray | None = None
+    if by_cov is not None:  # L^-T R R' L^-1, likewise
+        inner = times_lower(l_inv, np.ascontiguousarray(times_lower(l_inv, by_cov).T))
+        d_cov += 0.5 * (inner + inner.T)
+    if not slopes:
+        return d_mean, d_cov, np.zeros_like(d_q)
     # L' times the adjoint of L: the products with L' on the left cancel one inverse each, so that
     # no ill-conditioned matrix is multiplied out.
     lt_dl = -np.outer(whitened.v_mean, d_mean) - 2.0 * fac.spread @ d_spread
-    d_cov = -0.5 * (d_spread + d_spread.T)
-    if by_cov is not None:  # L^-T R R' L^-1, likewise
-        inner = times_lower(l_inv, np.ascontiguousarray(times_lower(l_inv, by_cov).T))
+    if inner is not None:
         lt_dl += 2.0 * (fac.spread - np.eye(fac.spread.shape[0])) @ inner
-        d_cov += 0.5 * (inner + inner.T)
     return d_mean, d_cov, lower_backward(l_inv, lt_dl)
 
 

@@ -32,7 +32,6 @@ from models.aggregate.profile_bound import Profile
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State, Stats, override
 from models.gp import sparse_gp
-from models.gp.priors import log_prior, log_prior_level, log_prior_noise, side_of
 from models.temporal.basis import Basis
 from models.temporal.sites import (
     LEAST,
@@ -383,20 +382,3 @@ def _carried(
     raised = up * old.values(model.constant_values(state.fixed))
     sites = unpacked(state.params, old.split)
     return carried(sites, old.inverse @ new.lower, new.own_sd / old.own_sd, raised)
-
-
-def own_prior(model: TemporalModel, state: State) -> tuple[float, Arrays]:
-    """Return the log density of the priors but those of times, and its gradient by name."""
-    params, fixed = state.params, state.fixed
-    own = {name: params[name] for name in model.resolved_likelihood.parameters}
-    value, by_level = log_prior_level(model.link_name, float(params["mean"][0]), fixed)
-    grad: Arrays = {"mean": np.array([by_level]), "theta": np.zeros_like(params["theta"])}
-    grad.update({name: np.zeros(1) for name in own})
-    if model.priors == "weak":
-        kernel = model._kernel(fixed)
-        at, slope = log_prior(kernel, params["theta"], model.link_name, side_of(fixed))
-        noise, by_noise = log_prior_noise(model.resolved_likelihood, own, fixed)
-        value += at + noise
-        grad["theta"] = slope
-        grad.update(by_noise)
-    return value, grad

@@ -38,7 +38,6 @@ from models.temporal.near import near_inputs, stats_near
 from models.temporal.periods import Period, PeriodSource, PeriodSummary
 from models.temporal.placing import Points, climb_pixels, constant_values, place_terms
 from models.temporal.posterior import PathPosterior, PeriodDraws, path_posterior
-from models.temporal.profile import own_prior
 from models.temporal.search import TemporalRefinement
 from models.temporal.sites import Site, Split, packed
 from models.temporal.smoother import path_prior
@@ -188,15 +187,15 @@ class SpaceTime(VBAgg):
         n = len(self.text(state.fixed).times)
         return np.concatenate([np.zeros(0), *found.by_time[len(found.by_time) - n :]])
 
+    @override
     def log_prior(self, state: State) -> tuple[float, Arrays]:
-        """Return the log density of all priors, and its gradient by name."""
-        value, grad = own_prior(self, state)
+        value, grad = super().log_prior(state)
+        weak = self.priors == "weak"
         text, step = self.text(state.fixed), float(state.fixed["step"][0])
         slopes = [np.zeros(0)]
-        for kernel, own in zip(text.times, text.split(state.params["time"]), strict=True):
-            weak = self.priors == "weak"
-            value += float(kernel.log_prior(own, step)) if weak else 0.0
-            slopes.append(kernel.log_prior_slope(own, step) if weak else np.zeros(own.size))
+        for each, own in zip(text.times, text.split(state.params["time"]), strict=True):
+            value += float(each.log_prior(own, step)) if weak else 0.0
+            slopes.append(each.log_prior_slope(own, step) if weak else np.zeros(own.size))
         return value, {**grad, "time": np.concatenate(slopes)}
 
     def constant_values(self, fixed: Arrays) -> np.ndarray:

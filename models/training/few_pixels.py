@@ -145,7 +145,10 @@ class _Pieces:
     """Bags in memory, cut in their order."""
 
     def __init__(self, bags: BagBlock) -> None:
-        cuts = cut_blocks(np.diff(bags.offsets), BLOCK, bags.n_bag).tolist()
+        # Pieces are alike, and even in number: two threads end together. The cut, and so each bit
+        # of a sum, depends on the bags alone, not on the machine.
+        n = 2 * max(1, round(bags.n_pix / (2 * BLOCK)))
+        cuts = cut_blocks(np.diff(bags.offsets), -(-bags.n_pix // n), bags.n_bag).tolist()
         self._blocks = [bags.at(np.arange(start, stop)) for start, stop in pairwise(cuts)]
         self.block_bags = np.array([block.n_bag for block in self._blocks])
 

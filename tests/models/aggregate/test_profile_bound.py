@@ -67,6 +67,26 @@ def test_the_gradient_is_that_of_the_profile(setting):
         assert point.grad[k] == pytest.approx(numeric, rel=2e-4, abs=2e-5), k
 
 
+def test_a_step_of_q_needs_no_slopes_by_the_kernel(setting):
+    """The bound and the step are the same without them, and from factors kept or made anew."""
+    _, model, profile, point = setting
+    state, n_bag = point.state, profile._n_bag
+    stats = profile._evaluate(state, True)
+    with_slopes, without = (
+        model.objective(state, stats, n_bag, slopes=slopes) for slopes in (True, False)
+    )
+    assert with_slopes.grad
+    assert not without.grad
+    assert without.bound == with_slopes.bound
+    for name in ("d_mean", "d_cov"):
+        np.testing.assert_array_equal(getattr(without, name), getattr(with_slopes, name))
+    stepped = profile._stepped(state, without, 0.5, 1.0)  # other q, the kernel's parameters held
+    kept = model.block_params(stepped)
+    del model._kept
+    for name, made in model.block_params(stepped).items():
+        np.testing.assert_array_equal(kept[name], made)
+
+
 def test_pack_and_unpack_undo_each_other(setting):
     _, _, profile, point = setting
     phi = profile.pack(point.state.params) + 0.1
