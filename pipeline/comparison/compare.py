@@ -33,6 +33,7 @@ from pipeline.comparison.outputs import (
 from pipeline.comparison.periods import write_periods_change
 from pipeline.comparison.pixels import check_overlap, compare_pixels
 from pipeline.comparison.report import change_report, described_table, moments
+from pipeline.comparison.scores import compare_scores
 from pipeline.comparison.sides import Side
 from pipeline.core.code import installed_version
 from pipeline.core.progress import Progress
@@ -139,6 +140,7 @@ def compare_sides(
         total = change.total
         report = change_report(a, b, method, pixels, table, total, noise, sure, notes, unit)
         report["periods"] = write_periods_change(a, b, staging)
+        report["scores"] = compare_scores(a, b, table)
         write_json(staging / REPORT, report)
         _move(staging, out)
     return report

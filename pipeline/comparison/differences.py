@@ -45,7 +45,8 @@ def in_words(differed: Mapping[str, Any]) -> str:
         "the code of disagg" if name == "disagg" else f"{name} {a} -> {b}"
         for name, (a, b) in differed["code"].items()
     ]
-    every = [*differed["data"], *config, *code]
+    data = [f"the content of {key}" for key in differed["data"]]
+    every = [*data, *config, *code]
     if not every:
         return "nothing: the same data, configuration and code"
     more = f" and {len(every) - MOST_NAMED} more" if len(every) > MOST_NAMED else ""

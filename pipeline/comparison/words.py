@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.comparison.differences import in_words
 from pipeline.comparison.periods import periods_line
+from pipeline.comparison.scores import scores_lines
 
 N_NAMED = 3  # areas that the headline names
 
@@ -48,6 +49,7 @@ def lines(report: dict[str, Any]) -> list[str]:
     ]
     if report.get("periods"):
         found.append(periods_line(report["periods"]))
+    found += scores_lines(report["scores"])
     for word, key in (("Rose most", "largest_rises"), ("Fell most", "largest_falls")):
         shown = [
             f"{each['id']} {each['difference']:+.3g} (probability {each['probability']:.2f})"

@@ -269,7 +269,10 @@ def test_what_differed_names_data_configuration_and_code():
         "code": {"disagg": ["1.0", "1.0"], "numpy": ["2.0", "2.1"]},
     }
     told = in_words(found)
-    assert told == "counts.path, fit.seed (1 -> 2), the code of disagg, numpy 2.0 -> 2.1"
+    assert (
+        told
+        == "the content of counts.path, fit.seed (1 -> 2), the code of disagg, numpy 2.0 -> 2.1"
+    )
 
 
 def test_a_version_finds_the_grid_of_a_run_by_its_digest(runs, tmp_path):
