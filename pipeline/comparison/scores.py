@@ -44,7 +44,9 @@ def compare_scores(a: Side, b: Side, table: pd.DataFrame) -> dict[str, Any]:
     if not np.array_equal(one, other, equal_nan=True):
         return {"skipped": _OTHER_COUNTS}
     both = {scheme: [each.get(scheme) or {} for each in found] for scheme in SCHEMES}
-    scored = {scheme: _scheme(*pair) for scheme, pair in both.items() if all(map(_has, pair))}
+    scored: dict[str, Any] = {
+        scheme: _scheme(*pair) for scheme, pair in both.items() if all(map(_has, pair))
+    }
     return scored or {"skipped": "no scheme was held out in both evaluations"}
 
 
