@@ -48,8 +48,10 @@ def counted(add: Add) -> Iterator[None]:
         add("flops", 3 * n_pair * variance._fwd.k.shape[1])  # K Q K', the adjoint's with K
         add("exps", n_pair / 2)
 
-    def moments(_: Any, params: Any, z: Any, *, learn: bool = True, **__: Any) -> None:
-        add("flops", (2 if learn else 1) * z.shape[0] * params["alpha"].shape[0] ** 2)
+    def moments(
+        _: Any, params: Any, z: Any, *, learn: bool = True, slopes: bool = True, **__: Any
+    ) -> None:
+        add("flops", (2 if learn and slopes else 1) * z.shape[0] * params["alpha"].shape[0] ** 2)
 
     def kernel(_: Any, at: Any) -> None:
         add("exps", at.z.shape[0] * at.w.shape[0])

@@ -8,7 +8,6 @@ import numpy as np
 
 from models.aggregate.objective import Objective
 from models.core.protocol import Arrays, State, Stats
-from models.gp.kept_kernels import KeptBlock
 from models.gp.kernels import Kernel
 from models.gp.pixel_pass import PixelPass
 from models.likelihoods.likelihood import Likelihood
@@ -68,7 +67,5 @@ class SurfaceModel(Protocol):
     def near(self, params: Arrays, z: Any) -> Arrays:
         """Return the block parameters that matter at scaled inputs (..., n_dim)."""
 
-    def _pass(
-        self, params: Arrays, z: Any, *, learn: bool, kept: KeptBlock | None = None
-    ) -> PixelPass:
-        """Return mean and variance of ``f`` at scaled inputs."""
+    def _pass(self, params: Arrays, z: Any, *, learn: bool, **how: Any) -> PixelPass:
+        """Return mean and variance of ``f`` at scaled inputs; see :func:`pixel_pass.forward`."""

@@ -30,7 +30,7 @@ from models.core.protocol import Arrays, BagSums, Info, State, Stats, Summary, S
 from models.core.thinning import thinned_block
 from models.gp import pathwise, pixel_pass, sparse_gp
 from models.gp.inducing_points import POINTS, choose_inducing_points, place_inducing
-from models.gp.kept_kernels import KeptBlock, KeptKernels, made_of, place_of
+from models.gp.kept_kernels import KeptKernels, made_of, place_of
 from models.gp.kernel_model import KernelModel, exactly, whitened
 from models.gp.kernel_text import check_drawable
 from models.gp.kernels import Kernel
@@ -308,7 +308,7 @@ class VBAgg(KernelModel, AggregateModel):
         z, kept = self._scaled(params, block.x, block.coords), None
         if "slopes" in params and namespace(z) is np:
             kept = self._kernels.find(place_of(params, block), made_of(params))
-        fwd = self._pass(params, z, learn=True, kept=kept)
+        fwd = self._pass(params, z, learn=True, kept=kept, slopes=slopes)
         term = aggregate(fwd, seen, self.estimator_name, self.pair_pixels, slopes=slopes)
         sums = fwd.backward(
             term.d_m, term.d_s, term.pairs, term.followed, term.drawn, slopes=slopes
@@ -492,9 +492,7 @@ class VBAgg(KernelModel, AggregateModel):
         del z
         return params
 
-    def _pass(
-        self, params: Arrays, z: Any, *, learn: bool, kept: KeptBlock | None = None
-    ) -> pixel_pass.PixelPass:
+    def _pass(self, params: Arrays, z: Any, *, learn: bool, **how: Any) -> pixel_pass.PixelPass:
         params = self.near(params, z)
         kernel, low = self._kernel(params), self._low(params)
-        return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z), kept=kept)
+        return pixel_pass.forward(kernel, low, z, learn=learn, arena=arena_for(z), **how)

@@ -122,10 +122,13 @@ class BagVariance:
             prior, cache = self._prior(z, rows)
             if self._compiled:
                 left, before = [np.empty(prior.shape[0], prior.dtype)], [np.empty_like(prior)]
-                at = (prior, kq[rows], k, group.starts, first, weighted[0])
+                at = (prior, kq, k, group.starts, first, weighted[0])
                 loops().exponential_pairs(*at, before[0], left[0])
             else:
-                cov = prior - kq[rows] @ k.T
+                shared = kq[rows] @ k.T
+                if fwd.halved:
+                    shared = 0.5 * (shared + k[rows] @ kq.T)
+                cov = prior - shared
                 apart = self._apart(group, rows)
                 cov *= apart
                 power, before = _powers(self._link, cov)
@@ -191,9 +194,10 @@ class BagVariance:
             gks.append(adjoint @ strip.k if by_k is None else by_k)
             rows_of.append(here)
             if slopes:
-                d_theta += fwd.kernel.backward(
-                    fwd.params["theta"], z[rows], z, strip.cache, adjoint, want_w=False
-                )[0]
+                theta, cache = fwd.params["theta"], strip.cache
+                if cache is None:  # not kept with the covariances
+                    cache = fwd.kernel.forward(theta, z[rows], z)[1]
+                d_theta += fwd.kernel.backward(theta, z[rows], z, cache, adjoint, want_w=False)[0]
         none = xp.zeros((0, fwd.k.shape[1]), dtype=fwd.k.dtype)
         rows_all = [to_host(each) for each in rows_of] or [np.zeros(0, dtype=np.int64)]
         return (

@@ -271,13 +271,13 @@ def add_lower(total, matrix):
 
 @compiled_pairs
 def exponential_pairs(prior, kq, k, starts, first, factor, over, rows):
-    """Write ``e^S - 1``, ``S = prior - kq k'``, and its sums with ``factor``.
+    """Write ``e^S - 1``, ``S = prior - K Q K'``, and its sums with ``factor``.
 
     Parameters
     ----------
     prior : (n_row, n_node)
-    kq : (n_row, n_ind)
-    k : (n_node, n_ind)
+    kq, k : (n_node, n_ind)
+        ``K T`` for a ``T`` with ``T + T' = 2 Q``, such as ``Q``; and ``K``.
     starts : (n_bag + 1,) int64
         Nodes of each bag.
     first : int
@@ -294,12 +294,14 @@ def exponential_pairs(prior, kq, k, starts, first, factor, over, rows):
         top, end = max(lo, first) - first, min(hi, first + n_row) - first
         if top >= end:
             continue
-        product = np.dot(kq[top:end], k[lo:hi].T)
+        one = np.dot(kq[first + top : first + end], k[lo:hi].T)
+        other = np.dot(kq[lo:hi], k[first + top : first + end].T)
         for i in range(top, end):
             for j in range(over.shape[1]):
                 over[i, j] = 0.0
             for j in range(lo, hi):
-                over[i, j] = expm1(prior[i, j] - product[i - top, j - lo])
+                shared = 0.5 * (one[i - top, j - lo] + other[j - lo, i - top])
+                over[i, j] = expm1(prior[i, j] - shared)
             over[i, first + i] = 0.0
             total = 0.0
             for j in range(lo, hi):

@@ -16,6 +16,8 @@ from models.core.block import BagBlock
 from models.core.protocol import Arrays
 
 BUDGET = 1 << 29  # bytes that a model keeps
+# Share of it that may be filled with by-products, which slopes by the kernel alone read.
+WITH_BY_PRODUCTS = 0.5
 
 
 @dataclass
@@ -29,7 +31,8 @@ class KeptBlock:
     k : (n_pix, n_ind) array or None
         Covariances of the pixels with the inducing variables; None until they are made.
     tiles, strips : list
-        By-products of each tile of pixels; the covariances of each strip of pairs, and theirs.
+        By-products of each tile of pixels, empty where they are not kept; the covariances of each
+        strip of pairs, and theirs or None.
     """
 
     made: bytes
@@ -40,6 +43,10 @@ class KeptBlock:
     def size(self) -> int:
         """Return the bytes of all arrays."""
         return sum(each.nbytes for each in _arrays([self.k, self.tiles, self.strips]).values())
+
+    def bare(self) -> KeptBlock:
+        """Return the covariances without their by-products."""
+        return KeptBlock(self.made, self.k, [], [(prior, None) for prior, _ in self.strips])
 
 
 class KeptKernels:
@@ -60,11 +67,15 @@ class KeptKernels:
         found = self._blocks.get(block)
         if found is not None and found[0] is kept:
             return
-        size = kept.size()
+        bare = kept.bare()
+        sizes = kept.size(), bare.size()
         with self._lock:
             self._blocks.pop(block, None)
-            if size + sum(other for _, other in self._blocks.values()) <= self._budget:
-                self._blocks[block] = kept, size
+            held = sum(other for _, other in self._blocks.values())
+            if held + sizes[0] <= WITH_BY_PRODUCTS * self._budget:
+                self._blocks[block] = kept, sizes[0]
+            elif held + sizes[1] <= self._budget:
+                self._blocks[block] = bare, sizes[1]
 
     def __reduce__(self) -> Any:
         """Go to other processes empty."""

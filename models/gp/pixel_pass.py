@@ -53,6 +53,8 @@ class PixelPass:
         Mean and variance of ``f`` under q.
     k, kq : (n_pix, n_ind)
         ``K`` and ``K Q``; the backward pass overwrites the latter.
+    halved : bool
+        Whether the latter is ``K T`` instead, see :func:`_strips`.
     """
 
     kernel: Kernel
@@ -66,6 +68,7 @@ class PixelPass:
     caches: list[Any] | None
     arena: Any
     kept: KeptBlock | None = None
+    halved: bool = False
 
     def followed(self, b: Any, offsets: Any) -> Followed:
         """Return the variance of ``sum_i b_i f_i`` of each bag that the posterior of ``u`` has.
@@ -193,6 +196,7 @@ def forward(
     learn: bool = True,
     arena: Any = None,
     kept: KeptBlock | None = None,
+    slopes: bool = True,
 ) -> PixelPass:
     """Compute the moments of ``f`` at the scaled inputs ``z`` (n_pix, n_dim).
 
@@ -209,6 +213,8 @@ def forward(
         Allocates the matrices, until it is started anew; new memory where not given.
     kept : KeptBlock, optional
         Where the kernel's matrices are, or are put; on the host, to learn.
+    slopes : bool
+        Whether the backward pass is to have those by the kernel.
     """
     xp = namespace(z)
     if xp is np:
@@ -218,7 +224,8 @@ def forward(
     arena = NoArena(xp.empty) if arena is None else arena
     allocate = arena.allocate
     n_pix, n_ind = z.shape[0], alpha.shape[0]
-    strips = None if learn or xp is not np else _strips(q)
+    halved = xp is np and not (learn and (slopes or n_ind <= STRIP))
+    strips = _strips(q) if halved else None
     m, s = xp.empty(n_pix), xp.empty(n_pix)
     n_kept = n_pix if learn else 0
     found = kept is not None and kept.k is not None
@@ -229,7 +236,7 @@ def forward(
     kq_all = allocate((n_kept, n_ind), z.dtype)
     caches: list[Any] | None = None
     if kept is not None:
-        kept.k, caches = k_all, kept.tiles
+        kept.k, caches = k_all, kept.tiles if kept.tiles or not found else None
     elif learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP):
         caches = []
     for rows in row_tiles(n_pix, _rows(alpha)):
@@ -241,7 +248,7 @@ def forward(
         kq = kq_all[rows] if learn else allocate(k.shape, k.dtype)
         if strips is None:
             xp.matmul(k, q, out=kq)
-        else:  # T for Q: the variance is the same
+        else:  # T for Q: the same variances, and the same covariances of a pair in the mean
             for first, strip in strips:
                 xp.matmul(k[:, first:], strip, out=kq[:, first : first + strip.shape[1]])
         m[rows] = k @ alpha
@@ -254,7 +261,7 @@ def forward(
             caches.append(cache)
     m += float(params["mean"][0])
     xp.maximum(s, 0.0, out=s)  # rounding alone can take it below
-    return PixelPass(kernel, params, low, z, m, s, k_all, kq_all, caches, arena, kept)
+    return PixelPass(kernel, params, low, z, m, s, k_all, kq_all, caches, arena, kept, halved)
 
 
 @fused
