@@ -103,15 +103,20 @@ class RasterSource(Source):
 
     def read(self, window: Tile | None = None, time: str | None = None) -> np.ndarray:
         """Return the values of a window: see :meth:`geo.sources.source.Source.read`."""
+        return self._values(window or Tile(0, 0, *self.shape), self.band_of(time).number)
+
+    def coarse(self, window: Tile, shape: tuple[int, int]) -> np.ndarray:
+        """Return single pixels of a window: see :meth:`geo.sources.source.Source.coarse`."""
+        return self._values(window, self.band_of().number, shape)
+
+    def _values(self, tile: Tile, band: int, shape: tuple[int, int] | None = None) -> np.ndarray:
         stop_if_asked()
-        tile = window or Tile(0, 0, *self.shape)
         where = Window(tile.col, tile.row, tile.n_col, tile.n_row)
-        band = self.band_of(time).number
         with self._reading(where=f" at row {tile.row}, column {tile.col}"):
             src = self._open()
-            raw = src.read(band, window=where)
-            missing = src.read_masks(band, window=where) == 0 if self._masked else None
-        return self._about.values(raw, missing)
+            raw = src.read(band, window=where, out_shape=shape)
+            masks = src.read_masks(band, window=where, out_shape=shape) if self._masked else None
+        return self._about.values(raw, None if masks is None else masks == 0)
 
     @property
     def _number(self) -> int:

@@ -25,6 +25,7 @@ from geo.sources.raster_header import Level, RasterHeader, check_packing
 CRS_REMEDY = "assign the one it is in (crs: EPSG:xxxx, beside its path)"
 
 N_NAMED = 12
+N_AT_ONCE = 2_000_000  # pixels that are read whole for a coarse look
 #: Least and greatest value where all are valid.
 ANY_VALUE = (-math.inf, math.inf)
 
@@ -235,6 +236,38 @@ class Source(ABC):
         """Yield the values of a window at some times; a source may read several at once."""
         for time in times:
             yield self.read(window, time)
+
+    def coarse(self, window: Tile, shape: tuple[int, int]) -> np.ndarray:
+        """Return about the middle pixel of each of ``shape`` equal parts of a window.
+
+        For a first look: a source may take them from overviews, which hold means as well.
+
+        Parameters
+        ----------
+        window : Tile
+            Must lie inside the source.
+        shape : (int, int)
+            Rows and columns of the result, at most those of the window.
+
+        Returns
+        -------
+        shape float64 array
+            As of :meth:`read`.
+
+        Raises
+        ------
+        InputError
+            As :meth:`read`.
+        """
+        row, col = (
+            ((np.arange(n) + 0.5) * of / n).astype(np.int64)
+            for n, of in zip(shape, window.shape, strict=True)
+        )
+        if window.n_row * window.n_col <= N_AT_ONCE:
+            found: np.ndarray = self.read(window)[np.ix_(row, col)]
+            return found
+        rows = [Tile(window.row + k, window.col, 1, window.n_col) for k in row.tolist()]
+        return np.stack([self.read(each)[0, col] for each in rows])
 
     def band_of(self, time: str | None = None) -> Band:
         """Return the band of a time, see :meth:`read`; InputError if none fits, or several."""

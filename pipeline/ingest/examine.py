@@ -26,6 +26,7 @@ from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.odd_counts import fractions, odd_counts
 from pipeline.ingest.past_counts import past_suspicions
+from pipeline.ingest.period_layers import layer_suspicions
 from pipeline.ingest.period_suspicions import period_suspicions
 from pipeline.ingest.point_suspicions import point_suspicions
 from pipeline.ingest.profile import (
@@ -181,6 +182,8 @@ def examine(
         of_periods = counts_of_periods(config, ids, below)
         periods = profile_periods(config, of_periods, below)
         more += past_suspicions(config, titles, of_periods)
+        if shapes is not None:
+            more += layer_suspicions(config, shapes)
     described = None if size is None or areas is None else profile_areas(areas, size)
     profile = Profile(
         areas=described,

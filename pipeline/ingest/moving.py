@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -57,7 +58,7 @@ def write_moving(
     fingerprint: str,
     tables: AreaTables | None = None,
     partly: Partly | None = None,
-) -> None:
+) -> np.ndarray | None:
     """Write the grid and the pixels of what moves in a period, unless they are as before.
 
     Parameters
@@ -72,6 +73,12 @@ def write_moving(
     partly : Partly, optional
         Where and how a period after the series is written.
 
+    Returns
+    -------
+    (n_bag,) float64 array or None
+        Share of each area's people in pixels that lack a covariate of the period, by numbers of the
+        store; None if nothing was written.
+
     Raises
     ------
     InputError
@@ -81,7 +88,7 @@ def write_moving(
     place, pixels = above / "grid.zarr", None if partly is None else above / "pixels"
     kind, version = aligned_grid.FORMAT, aligned_grid.VERSION
     if _has_pixels(store, label, pixels) and is_current(place, kind, version, fingerprint):
-        return
+        return None
     config = context.config
     own, moving, problems = config.at(label), config.moving(), list[Problem]()
     wanted = moving if partly is None else partly.known
@@ -132,6 +139,7 @@ def write_moving(
             place=pixels,
         )
     _log_gaps(rows, label, context.progress)
+    return rows.lost
 
 
 def _has_pixels(store: PixelStore, label: str, place: Place | None) -> bool:
@@ -175,6 +183,14 @@ class MovingPixels:
         self._standing = open_aligned_grid(standing)
         self._n_col = int(self._standing["population"].shape[1])
         self.n_gap = 0
+        self._lock = threading.Lock()  # pixels are read in threads
+        self._whole, self._gone = np.zeros(store.n_bag), np.zeros(store.n_bag)
+
+    @property
+    def lost(self) -> np.ndarray:
+        """Share of the weight of each area that was read in pixels of ``n_gap``, (n_bag,)."""
+        none = np.zeros(self._whole.size)
+        return np.divide(self._gone, self._whole, out=none, where=self._whole > 0)
 
     def __call__(
         self, bag: np.ndarray, start: np.ndarray, stop: np.ndarray
@@ -194,7 +210,11 @@ class MovingPixels:
             people = np.where(people > 0, people, 0.0)
             weight = np.divide(weight * people, before, out=np.zeros_like(weight), where=before > 0)
         known = np.isfinite(x).all(axis=1)
-        self.n_gap += int((~known).sum())
+        area = np.repeat(bag, stop - start)
+        with self._lock:
+            self.n_gap += int((~known).sum())
+            self._whole += np.bincount(area, weight, self._whole.size)
+            self._gone += np.bincount(area[~known], weight[~known], self._gone.size)
         if not known.all():
             weight[~known] = 0.0
             # The mean of its area: a value that moves no scaling of the covariates.

@@ -9,12 +9,13 @@ import pandas as pd
 
 from geo.core.errors import name_first
 from pipeline.config.schema import Config
-from pipeline.ingest.odd_counts import FAR, FEW, LARGE, N_NAMED
+from pipeline.ingest.odd_counts import FEW, LARGE, N_NAMED
 from pipeline.ingest.raster_suspicions import Suspicion
 
 N_PERIOD = 6  # with a count of an area, from which one can stand apart
 # Times more, or less, than usual, and than before and after: an outbreak comes and goes by and by.
 ALONE = 20.0
+PRIOR = 10.0  # cases as usual besides: few cases say little of a period
 
 
 def past_suspicions(
@@ -22,8 +23,8 @@ def past_suspicions(
 ) -> list[Suspicion]:
     """Return suspicions about counts of any period of a series that stand alone in their area.
 
-    The count of an area is expected to be the median of its other periods, times how the whole
-    country's counts of the period are to its others. It is suspicious if it is 20 times more or
+    The count of an area is expected to be the median of its other periods, times how the counts of
+    all other areas are in the period to their mean. It is suspicious if it is 20 times more or
     less than that and than the periods before and after, and the larger of both is at least 100
     cases. Numbers that are not whole among whole ones are told as well.
 
@@ -70,17 +71,14 @@ def past_suspicions(
 
 def _alone(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return which counts (n_area, n_period) stand alone, and what is expected of each."""
-    known = np.isfinite(y) & (y >= 0)
-    value = np.where(known, y, np.nan)
-    total = np.nansum(np.minimum(value, np.nanmedian(value[known]) * FAR if known.any() else 0), 0)
-    usual = np.median(total[total > 0]) if (total > 0).any() else 1.0
-    level = np.maximum(total / usual, 1.0 / FAR)
+    value = np.where(np.isfinite(y) & (y >= 0), y, np.nan)
+    level = _levels(value)
     expected = np.full(y.shape, np.nan)
     for t in range(y.shape[1]):
         others = np.delete(value / level, t, axis=1)
         enough = np.isfinite(others).sum(axis=1) >= N_PERIOD
         if enough.any():
-            expected[enough, t] = np.nanmedian(others[enough], axis=1) * level[t]
+            expected[enough, t] = np.nanmedian(others[enough], axis=1) * level[enough, t]
     beside = np.pad(value, ((0, 0), (1, 1)), constant_values=np.nan)
     before, after = beside[:, :-2], beside[:, 2:]
     with np.errstate(invalid="ignore"):
@@ -90,3 +88,21 @@ def _alone(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         low = (expected >= LARGE) & (value > 0) & (value * ALONE <= expected)
         low &= ~(value * ALONE > least)
     return (high | low) & np.isfinite(expected), expected
+
+
+def _levels(value: np.ndarray) -> np.ndarray:
+    """Return how the counts of the other areas of a period are to their mean, (n_area, n_period).
+
+    A typed count has no part in what it is judged by. A second one of its period has little: each
+    count is cut at 20 times the median of its area.
+    """
+    known = np.isfinite(value)
+    some = known.any(axis=1)
+    middle = np.zeros(len(value))
+    middle[some] = np.nanmedian(value[some], axis=1)
+    cut = np.where(known, np.minimum(value, ALONE * np.maximum(middle, 0.5)[:, None]), 0.0)
+    mean = cut.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    usual = np.where(known, mean[:, None], 0.0)
+    above, below = cut.sum(axis=0) - cut, usual.sum(axis=0) - usual
+    level: np.ndarray = (above + PRIOR) / (below + PRIOR)
+    return level

@@ -104,7 +104,9 @@ class RasterSampler:
             raise GridError(message)
         key = source.crs.to_wkt(), tuple(source.transform), source.shape
         if key not in self._found:
-            self._found[key] = _blocks(_in_pixels(self._shapes, source, source.crs), self._limit)
+            polygons = in_pixels(self._shapes, source, source.crs)
+            whole = np.isfinite(shapely.bounds(polygons)).all(axis=1)
+            self._found[key] = _blocks(polygons[whole], self._limit)
         found = self._found[key]
         parts: list[tuple[np.ndarray, np.ndarray]] = []
         n_inside = 0
@@ -118,8 +120,11 @@ class RasterSampler:
         return RasterSample(np.concatenate(inner), np.concatenate(outer), n_inside, found.sampled)
 
 
-def _in_pixels(shapes: gpd.GeoSeries, source: Source, crs: CRS) -> np.ndarray:
-    """Return the polygons in pixels of a raster: x along its columns, y down its rows."""
+def in_pixels(shapes: gpd.GeoSeries, source: Source, crs: CRS) -> np.ndarray:
+    """Return the polygons in pixels of a raster: x along its columns, y down its rows.
+
+    Those that its CRS does not hold have bounds that are not finite.
+    """
     if source.north_up and full_turn(crs) is not None:
         moved = reproject(shapes, source.grid)  # longitudes of the raster's turn
     else:
@@ -127,12 +132,12 @@ def _in_pixels(shapes: gpd.GeoSeries, source: Source, crs: CRS) -> np.ndarray:
     to_pixel = ~source.transform
     a, b, c, d, e, f = (getattr(to_pixel, name) for name in "abcdef")
 
-    def in_pixels(xy: np.ndarray) -> np.ndarray:
+    def moved_to(xy: np.ndarray) -> np.ndarray:
         x, y = xy[:, 0], xy[:, 1]
         return np.column_stack([a * x + b * y + c, d * x + e * y + f])
 
-    polygons = shapely.transform(np.asarray(moved.array), in_pixels)
-    return polygons[np.isfinite(shapely.bounds(polygons)).all(axis=1)]
+    polygons: np.ndarray = shapely.transform(np.asarray(moved.array), moved_to)
+    return polygons
 
 
 def _blocks(polygons: np.ndarray, limit: int) -> _Blocks:

@@ -5,6 +5,7 @@ A period is written again only where something of its own has changed, and touch
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,10 +26,13 @@ from pipeline.ingest.ahead import ahead_of, remove_ahead, write_ahead
 from pipeline.ingest.checked import suspicions_logged
 from pipeline.ingest.counted import area_changes, areas_together, each_period, told_unions
 from pipeline.ingest.cube_prints import CUBES_FILE, CubePrints, joined, moving_print
+from pipeline.ingest.extent import measurable
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.layer_keys import described_of, head_of, layers_of
 from pipeline.ingest.moving import write_moving
+from pipeline.ingest.period_layers import layer_suspicions
 from pipeline.ingest.prepare import prepare, summary_of, write_store
+from pipeline.ingest.suspicions import LACKING
 from pipeline.ingest.table_layers import AreaTables
 from pipeline.ingest.zone_months import ZoneTotals
 from pipeline.responses.table import Columns
@@ -37,7 +41,7 @@ from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.storage.local_commit import is_current, staged
 from pipeline.store import aligned_grid, bag_writer
 from pipeline.store.bag_store import BagStore
-from pipeline.store.level_areas import training_areas
+from pipeline.store.level_areas import titles_of, training_areas
 from pipeline.store.pixel_store import PixelStore
 from pipeline.store.responses import Responses, rows_text, write_responses
 from pipeline.store.series_store import SERIES_FILE
@@ -81,10 +85,15 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
             prints = moving_prints(context, cubes, standing, tables)
             found = ahead_of(context, cubes, tables)
             cubes.write()
+            if prints != _moving_before(config):
+                _log_suspicions(config, progress)
+            lost = {}
             with progress.task("periods", len(prints)) as task:
                 for label, fingerprint in prints.items():
-                    write_moving(context, store, label, fingerprint, tables)
+                    lost[label] = write_moving(context, store, label, fingerprint, tables)
                     task.advance(1)
+            if told := told_lost(config, store.ids, lost):
+                progress.log(f"ingest: warning: {told}")
             write_ahead(context, store, found, [standing, prints], tables)
         else:
             remove_ahead(config)
@@ -111,6 +120,62 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     hidden = f", {n_hidden:,} of them suppressed" if n_hidden else ""
     progress.log(f"ingest: {len(series.periods)} periods, {len(frame):,} responses{hidden}")
     return {**summary_of(last, config, progress), "periods": list(series.periods)}
+
+
+def _moving_before(config: Config) -> dict[str, str] | None:
+    """Return the fingerprints of what moved when these periods were written last."""
+    path = config.output.dir / SERIES_FILE
+    if not path.is_file():
+        return None
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["moving"]
+    return found
+
+
+def _log_suspicions(config: Config, progress: Progress) -> None:
+    """Log what is suspicious of the files of any period."""
+    areas = training_areas(config)
+    for each in layer_suspicions(config, areas.geometry[measurable(areas)]):
+        if not config.check.accepts(each.code, each.place):
+            progress.log(f"ingest: suspicion: {each}")
+
+
+def told_lost(config: Config, ids: Sequence[str], lost: Mapping[str, np.ndarray | None]) -> str:
+    """Return what is said of areas that lose over half of their people in some period.
+
+    Parameters
+    ----------
+    config : Config
+    ids : (n_bag,) sequence of str
+        Of the store's areas.
+    lost : mapping of str to (n_bag,) float64 array or None
+        Share of each area's people, by period: of :func:`pipeline.ingest.moving.write_moving`.
+
+    Returns
+    -------
+    str
+        "" if there are none.
+    """
+    written = {label: share for label, share in lost.items() if share is not None}
+    if not written:
+        return ""
+    share, labels = np.stack([*written.values()]), [*written]
+    which = np.flatnonzero((share > LACKING).any(axis=0))
+    if which.size == 0:
+        return ""
+    areas = training_areas(config)
+    names = dict(zip(areas[AREA_ID].astype(str), titles_of(areas, config.areas.name), strict=True))
+    which = which[np.argsort(-(share[:, which] > LACKING).sum(axis=0), kind="stable")]
+    each = []
+    for k in which.tolist():
+        own = np.flatnonzero(share[:, k] > LACKING).tolist()
+        worst = max(own, key=lambda t: share[t, k])
+        where = labels[worst] if len(own) == 1 else f"{len(own)} periods, {labels[worst]}"
+        each.append(f"{names[str(ids[k])]} ({where}: {100 * share[worst, k]:.0f} %)")
+    what = "people" if config.population is not None else "surface"
+    return (
+        f"{which.size:,} of {len(ids):,} areas lose over half of their {what} in some period, "
+        f"where pixels lack a covariate: {name_first(each, N_NAMED)}; look at the layers of it"
+    )
 
 
 def standing_print(context: StageContext) -> str:

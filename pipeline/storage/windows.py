@@ -19,6 +19,7 @@ from geo.grids.grid import Tile
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import BandChoice, RasterHeader
 from geo.sources.registry import SOURCES
+from geo.sources.source import Source
 from geo.sources.tiff_blocks import TiffBlocks, tiff_blocks
 from pipeline.storage.files import atomic_write, write_text
 from pipeline.storage.location import Location, Storage, is_object_address
@@ -176,6 +177,10 @@ class WindowedSource(RasterSource):
         copy = copy_at(self.path) or open_copy(Path(self.path), self._remote)
         copy.require(window or Tile(0, 0, *self.shape), self.band_of(time).number)
         return super().read(window, time)
+
+    def coarse(self, window: Tile, shape: tuple[int, int]) -> np.ndarray:
+        """Return single pixels of what is fetched: see `Source.coarse`."""
+        return Source.coarse(self, window, shape)
 
 
 def begin(path: Path, remote: RemoteFile, head: bytes) -> None:

@@ -14,7 +14,7 @@ from geo.grids.grid import Grid, Tile
 from geo.sources.raster import RasterSource, bounded_cache
 from geo.sources.raster_header import BandChoice
 from geo.sources.registry import open_source
-from geo.sources.source import crs_remedy
+from geo.sources.source import Source, crs_remedy
 
 AT = (1, 0, 5, 0, -1, 5)
 
@@ -192,3 +192,19 @@ def test_the_cache_of_blocks_is_256_mb() -> None:
     """Rasterio takes its size in bytes: with 256 of them each strip was decoded for every tile."""
     with bounded_cache():
         assert rasterio.env.getenv()["GDAL_CACHEMAX"] == get_gdal_config("GDAL_CACHEMAX") == 2**28
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 4), (9, 12), (4, 12)])
+def test_a_coarse_look_is_single_pixels(write_tif, shape, monkeypatch):
+    values = np.arange(180.0).reshape(12, 15)
+    values[4:6, 3:9] = np.nan
+    source, window = RasterSource(write_tif("a.tif", values)), Tile(2, 1, 9, 12)
+    got = source.coarse(window, shape)
+    assert got.shape == shape
+    row, col = (
+        ((np.arange(n) + 0.5) * of / n).astype(int) for n, of in zip(shape, (9, 12), strict=True)
+    )
+    np.testing.assert_array_equal(got, values[2:11, 1:13][np.ix_(row, col)])
+    np.testing.assert_array_equal(Source.coarse(source, window, shape), got)
+    monkeypatch.setattr("geo.sources.source.N_AT_ONCE", 1)
+    np.testing.assert_array_equal(Source.coarse(source, window, shape), got)

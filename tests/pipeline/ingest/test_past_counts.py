@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -68,3 +69,25 @@ def test_one_number_that_is_not_whole_is_named(tmp_path: Path) -> None:
     assert told(y, tmp_path) == [
         "fraction: column 'cases' has numbers that are not whole in 2022-03 (A09: 3.5)"
     ]
+
+
+@pytest.mark.parametrize("typed", [700, 7000])
+def test_a_typed_count_does_not_raise_the_level_that_it_is_judged_by(
+    typed: int, tmp_path: Path
+) -> None:
+    y = np.random.default_rng(5).poisson(7.0, (4, N_PERIOD)).astype(float)
+    y[2, 6] = typed
+    (text,) = told(y, tmp_path)
+    assert f"2022-07 (A02: {typed:,}, by its other periods about " in text
+    assert text.count("by its other periods") == 1
+
+
+def test_months_without_the_largest_area_are_not_odd(tmp_path: Path) -> None:
+    """The level of a period is that of the areas with a count in it."""
+    y = np.random.default_rng(6).poisson(np.full((5, N_PERIOD), 30.0)).astype(float)
+    y[0] *= 80.0
+    y[0, 4:9] = np.nan
+    y[1, 6] = 3000.0
+    (text,) = told(y, tmp_path)
+    (expected,) = re.findall(r"2022-07 \(A01: 3,000, by its other periods about ([\d.]+)\)", text)
+    assert 20 < float(expected) < 40
