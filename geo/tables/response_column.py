@@ -30,6 +30,7 @@ from geo.core.spelling import USUAL, Spelling
 from geo.tables.crosswalk import read_crosswalk
 from geo.tables.id_proposals import by_period, pairing
 from geo.tables.registry import TABLES, read_table
+from geo.tables.row_problems import of_rows
 from geo.tables.table_xlsx import MERGED
 from geo.tables.unmatched import guesses, unmatched
 
@@ -86,9 +87,7 @@ class ResponseColumn:
 
     def problem(self, which: list[str], what: str, remedy: str) -> Problem:
         """Return a problem with the values of some rows."""
-        many = f" in {len(which)} rows" if len(which) > 1 else ""
-        place = f"{self.name} {self.word} {name_first(which)}"
-        return Problem(place, f"column {self.column!r} {what}{many}", remedy)
+        return of_rows(f"{self.name} {self.word}", which, f"column {self.column!r} {what}", remedy)
 
     def none_known(self) -> Problem:
         """Return the problem that no area has a response."""

@@ -11,6 +11,7 @@ import geopandas as gpd
 from geo.core.columns import AREA_ID, attribute_columns, id_text, name_column
 from geo.core.errors import Problem, name_first
 from geo.core.period_text import natural_key
+from geo.tables.row_problems import OfRows, joined_rows
 
 N_NAMED = 5  # ids in one message
 N_ROW = 12  # rows of an id
@@ -136,20 +137,26 @@ def at_period(problems: Sequence[Problem], period: str) -> list[Problem]:
 
 
 def together(problems: Sequence[Problem]) -> list[Problem]:
-    """Return problems with those of unmatched ids of one table, of any period, as one."""
+    """Return problems with those of rows of one table, of any period, as one of each kind."""
     found: dict[object, list[Problem]] = {}
     for number, each in enumerate(problems):
         key: object = number
         if isinstance(each, Unmatched):
             key = each.noun, each.words
+        elif isinstance(each, OfRows):
+            key = each.kind
         found.setdefault(key, []).append(each)
-    return [_joined(each) for each in found.values()]
+    joined = list[Problem]()
+    for alike in found.values():
+        ids = [each for each in alike if isinstance(each, Unmatched)]
+        rows = [each for each in alike if isinstance(each, OfRows)]
+        joined.append(_joined(ids) if ids else joined_rows(rows) if rows else alike[0])
+    return joined
 
 
-def _joined(each: Sequence[Problem]) -> Problem:
-    own = [one for one in each if isinstance(one, Unmatched)]
-    if len(own) < 2:
-        return each[0]
+def _joined(own: Sequence[Unmatched]) -> Unmatched:
+    if len(own) == 1:
+        return own[0]
     rows = {row for one in own for row in one.rows}
     order = {period: natural_key(period) for _, _, period in rows}
     by_time = sorted(rows, key=lambda row: (order[row[2]], row[1], row[0]))

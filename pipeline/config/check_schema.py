@@ -20,6 +20,7 @@ CODES = {
     "rate": "more cases than people",
     "count": "a count hundreds of times away from those around it",
     "fraction": "counts that are no whole numbers",
+    "separator": "a mark between the digits of a count, where others have none",
     "tested": "fewer people than tested",
     "zeros": "not one case in any area",
     "shares": "shares or percentages taken for counts",

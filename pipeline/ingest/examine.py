@@ -61,6 +61,7 @@ from pipeline.ingest.table_suspicions import (
     table_suspicions,
     tested_suspicions,
 )
+from pipeline.ingest.written_counts import written_suspicions
 from pipeline.responses.table import Columns
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
@@ -181,6 +182,8 @@ def examine(
         of_periods = counts_of_periods(config, ids, below)
         periods = profile_periods(config, of_periods, below)
         more += past_suspicions(config, titles, of_periods)
+    if counts is not None and areas is not None:
+        more += written_suspicions(config, areas, [each.code for each in more])
     described = None if size is None or areas is None else profile_areas(areas, size)
     profile = Profile(
         areas=described,
