@@ -30,6 +30,7 @@ CODES = {
     "column": "the column of the ids taken for that of the counts",
     "suppressed": "counts that are intervals in all areas and periods",
     "periods": "periods of the counts after today, or years away from all others",
+    "changes": "a part of an area that was split is missing from areas.changes",
     "encoding": "a table that is not UTF-8 text, or names of areas that do not decode",
     "missing": "words such as n/a or - that are taken for no count",
     "coverage": "an area most of whose people live where a covariate has no value",

@@ -20,6 +20,7 @@ from geo.sources.source import Source
 from geo.sources.zonal import exact_people
 from pipeline.config.schema import Config
 from pipeline.ingest.area_value_suspicions import area_value_suspicions
+from pipeline.ingest.change_suspicions import change_suspicions
 from pipeline.ingest.class_profile import ClassesProfile, profile_classes
 from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.extent import measurable
@@ -182,6 +183,7 @@ def examine(
         of_periods = counts_of_periods(config, ids, below)
         periods = profile_periods(config, of_periods, below)
         more += past_suspicions(config, titles, of_periods)
+        more += change_suspicions(config, areas, of_periods)
     if counts is not None and areas is not None:
         more += written_suspicions(config, areas, [each.code for each in more])
     described = None if size is None or areas is None else profile_areas(areas, size)
