@@ -165,10 +165,10 @@ def needed(name: str, side: Any) -> tuple[float, float]:
     """Return the flops of matrix products and the exponentials that a result needs.
 
     ``n`` pixels, ``M`` inducing variables, ``P`` pairs of pixels of an area. The variance needs
-    ``K Q`` (``2 n M^2``) and its adjoint a triangle of ``K' diag(g) K`` (``n M^2``). Pairs need a
-    triangle of ``K Q K'`` and the product of their adjoint with ``K``, ``3 P M``. Slopes by the
-    kernel bring the adjoint of ``K`` by the pairs, ``2 n M^2``, and the kernel itself. A variance
-    alone is a triangle of ``Q``.
+    ``K`` times a triangle of ``Q`` (``n M^2``), and its adjoint a triangle of ``K' diag(g) K``
+    (``n M^2``). Pairs need a triangle of ``K Q K'`` and the product of their adjoint with ``K``,
+    ``3 P M``. Slopes by the kernel need ``K Q`` whole (``n M^2`` more) and bring the adjoint of
+    ``K`` by the pairs, ``2 n M^2``, and the kernel itself.
     """
     m = float(side.n_ind)
     if name == "predict":
@@ -176,12 +176,12 @@ def needed(name: str, side: Any) -> tuple[float, float]:
     if name == "pass":
         return 4 * side.bags.n_pix * m**2, 2 * side.bags.n_pix * m
     n, pairs = side.few.n_pix, float((np.diff(side.few.offsets) ** 2).sum())
-    flops, exps = 3 * n * m**2 + 3 * pairs * m, n + pairs / 2
+    flops, exps = 2 * n * m**2 + 3 * pairs * m, n + pairs / 2
     if name == "slopes":
         fixed = side.state.fixed
         lines = float(fixed["term_values"][1:-1].sum())
         averaged = float(fixed["term_values"][-1] * fixed["term_nodes"][-1])
-        flops += 2 * n * m**2
+        flops += 3 * n * m**2
         exps += n * (lines + 2 * averaged) + pairs / 2 * (N_FEAT + 2)
     return flops, exps
 

@@ -30,7 +30,9 @@ from geo.core.spelling import USUAL, Spelling
 from geo.tables.crosswalk import read_crosswalk
 from geo.tables.id_proposals import by_period, pairing
 from geo.tables.registry import TABLES, read_table
+from geo.tables.row_problems import of_rows
 from geo.tables.table_xlsx import MERGED
+from geo.tables.unmatched import guesses, unmatched
 
 MOST_CHARACTERS, MOST_UNKNOWN = 1000, 100_000  # of an id; of a table's ids
 MOST_SKIPPED = 5  # rows above the names that are looked for
@@ -85,9 +87,7 @@ class ResponseColumn:
 
     def problem(self, which: list[str], what: str, remedy: str) -> Problem:
         """Return a problem with the values of some rows."""
-        many = f" in {len(which)} rows" if len(which) > 1 else ""
-        place = f"{self.name} {self.word} {name_first(which)}"
-        return Problem(place, f"column {self.column!r} {what}{many}", remedy)
+        return of_rows(f"{self.name} {self.word}", which, f"column {self.column!r} {what}", remedy)
 
     def none_known(self) -> Problem:
         """Return the problem that no area has a response."""
@@ -346,28 +346,34 @@ def _check_match(
         if text is None or text in known:
             continue
         if text not in elsewhen:
-            extra.append(f"{text} ({given_by.word} {row})")
+            extra.append((text, int(row), given_by.period))
         elif not is_missing(value):  # a wide table has a cell of every area and period
-            extra.append(f"{text} ({given_by.word} {row})")
-            untimely.append(f"{text} ({given_by.word} {row}), which {elsewhen[text]}")
+            extra.append((text, int(row), given_by.period))
+            untimely.append(text)
     if not extra:
         return
+
+    def told(words: tuple[str, str], remedy: str, **more: Mapping[str, str]) -> None:
+        problem = unmatched([name], remedy, extra, words, noun, given_by.word, **more)
+        problems.append(problem)
+
     if len(untimely) == len(extra):
-        found = f"no area of {given_by.period} in column {id_column!r}: {name_first(untimely)}"
         remedy = "correct areas.changes, where an area that a change leaves in place has a row "
         remedy += "from itself to itself; or the ids"
-        problems.append(Problem(name, found, remedy))
+        after = {text: f", which {elsewhen[text]}" for text in untimely}
+        told((f"no area of {{period}} in column {id_column!r}: ", ""), remedy, after=after)
         return
-    found = f"{len(extra)} {noun}(s) match no area: {name_first(extra)} in column {id_column!r}"
+    words = f"{{n}} {noun}(s) match no area: ", f" in column {id_column!r}"
     remedy = "correct the ids or drop the rows"
     sums, off = _totals(given_by, known)
     if len(sums) == len(extra):
-        found += f": a total of other rows{off}"
-        problems.append(Problem(name, found, "remove the row"))
+        told((words[0], f"{words[1]}: a total of other rows{off}"), "remove the row")
         return
     walk = given_by.spelling.crosswalk
     remedy += ", or let `disagg check --fix` propose "
     remedy += "a crosswalk of names" if walk is None else f"lines for {Path(walk).name}"
     proposed = hint or pairing(given, known, id_column, table, areas, f"{noun}s")
-    remedy = f"{proposed}, or {remedy}" if proposed else remedy
-    problems.append(Problem(name, found, remedy))
+    if proposed:
+        told(words, f"{proposed}, or {remedy}")
+    else:
+        told(words, remedy, near=guesses([text for text, _, _ in extra], areas, given))

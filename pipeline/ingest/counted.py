@@ -17,6 +17,7 @@ from geo.core.columns import AREA_ID, ELSEWHEN
 from geo.core.errors import Problem, name_first
 from geo.sources.repair import Repairs
 from geo.tables.area_changes import AreaChanges, Union, read_area_changes
+from geo.tables.unmatched import at_period, together
 from models.core.unions import exact_shares
 from pipeline.config.schema import Config
 from pipeline.ingest.responses import read_responses
@@ -115,15 +116,18 @@ def counted_at(
     problems : list of Problem
         Appended to.
     """
-    series, label = config.series, config.period
+    series, label, own = config.series, config.period, list[Problem]()
     if changes is None or series is None or label is None:
-        return Counted(read_responses(config, areas, repairs, problems))
+        columns = read_responses(config, areas, repairs, own)
+        problems.extend(at_period(own, label or ""))
+        return Counted(columns)
     number = int(series.time_of(label))
     unions = changes.at(number)
     then = _areas_of(config, areas, [each for union in unions for each in union.before])
     first = [series.calendar.label(step) for step, _ in changes.steps]
     then.attrs[ELSEWHEN] = changes.elsewhen(number, first)
-    columns = read_responses(config, then, repairs, problems)
+    columns = read_responses(config, then, repairs, own)
+    problems.extend(at_period(own, label))
     return in_today(columns, unions, areas[AREA_ID].astype(str).to_numpy())
 
 
@@ -178,7 +182,7 @@ def each_period(
     config : Config
     areas : GeoDataFrame
     problems : list of Problem
-        Appended to, each once.
+        Appended to, each once; an id that no area has is one of all periods.
     """
     series = config.known_series
     own, found = list[Problem](), dict[str, Counted]()
@@ -202,6 +206,7 @@ def each_period(
             counted = replace(counted, unions=(*counted.unions, *rests))
         found[label] = counted
         problems.extend(each for each in own if each not in problems)
+    problems[:] = together(problems)
     return found
 
 

@@ -20,6 +20,7 @@ from geo.sources.source import Source
 from geo.sources.zonal import exact_people
 from pipeline.config.schema import Config
 from pipeline.ingest.area_value_suspicions import area_value_suspicions
+from pipeline.ingest.change_suspicions import change_suspicions
 from pipeline.ingest.class_profile import ClassesProfile, profile_classes
 from pipeline.ingest.coarse_grid import coarse_suspicions
 from pipeline.ingest.extent import measurable
@@ -62,6 +63,7 @@ from pipeline.ingest.table_suspicions import (
     table_suspicions,
     tested_suspicions,
 )
+from pipeline.ingest.written_counts import written_suspicions
 from pipeline.responses.table import Columns
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
@@ -184,6 +186,9 @@ def examine(
         more += past_suspicions(config, titles, of_periods)
         if shapes is not None:
             more += layer_suspicions(config, shapes)
+        more += change_suspicions(config, areas, of_periods)
+    if counts is not None and areas is not None:
+        more += written_suspicions(config, areas, [each.code for each in more])
     described = None if size is None or areas is None else profile_areas(areas, size)
     profile = Profile(
         areas=described,

@@ -27,6 +27,19 @@ def measurable(areas: gpd.GeoDataFrame) -> np.ndarray:
     return (usable & shapes.geom_type.isin(["Polygon", "MultiPolygon"])).to_numpy()
 
 
+def box_in_degrees(source: Source) -> shapely.Geometry | None:
+    """Return the box around a raster in degrees; None where it has none."""
+    n_row, n_col = source.shape
+    t = source.transform
+    grid = np.meshgrid(np.linspace(0, n_col, 9), np.linspace(0, n_row, 9))
+    col, row = (each.ravel() for each in grid)
+    x, y = t.a * col + t.b * row + t.c, t.d * col + t.e * row + t.f
+    bounds = gpd.GeoSeries(gpd.points_from_xy(x, y), crs=source.crs).to_crs("EPSG:4326")
+    west, south, east, north = bounds.total_bounds
+    known = np.isfinite([west, south, east, north]).all()
+    return shapely.box(west, south, east, north) if known else None
+
+
 class Extent:
     """Bounds of the areas in any CRS, cached by CRS.
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from geo.core.errors import GridError, InputError, Problem, name_first
 from geo.core.suppressed import interval_text
-from geo.grids.grid import Bounds, Grid
+from geo.grids.grid import Grid
 from geo.sources.between import BetweenSource
 from geo.sources.distance import DistanceSource, read_features
 from geo.sources.raster_header import AS_IT_IS, BandChoice, RasterHeader, crs_text
@@ -29,6 +29,7 @@ from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.schema import Config
 from pipeline.ingest.counted import area_changes, counted_at
 from pipeline.ingest.extent import Extent
+from pipeline.ingest.misplaced import elsewhere, is_misplaced
 from pipeline.ingest.table_layers import AreaTables
 from pipeline.ingest.without_counts import describe_missing
 from pipeline.responses.table import Columns
@@ -46,7 +47,6 @@ from pipeline.store.level_areas import (
 
 N_NAMED = 5  # areas that a problem names
 N_PIX_MAX = 10**10  # of a grid; beyond it the resolution is probably not in units of the CRS
-N_SOURCE_MAX = 10**11  # of a raster over the areas: more take days to read
 N_PIX_PROBE = 10**8  # of a substitute grid if there are no areas to restrict it
 
 
@@ -107,18 +107,25 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         changes = area_changes(config, areas, problems)
         given = counted_at(config, areas, repairs, changes, problems).columns
         _check_folds(config, len(areas), problems)
-    levels = _check_levels(config, areas, problems)
-    covariates, population = open_layers(config, [*config.covariates, "population"], problems)
-    extent = None
-    if areas is not None and areas.crs is not None and np.isfinite(areas.total_bounds).all():
-        extent = Extent(areas)
+    own: list[Problem] = []
+    covariates, population = open_layers(config, [*config.covariates, "population"], own)
     layers = [*([population] if population else []), *covariates.values()]
     opened = tuple(layer.source for layer in layers)
+    extent = None if areas is None else _extent(areas)
+    if areas is not None and extent is not None:
+        rasters = {layer.place.partition(" (")[2]: layer.source for layer in layers}
+        wrong = elsewhere(f"areas ({config.areas.path})", areas, extent, rasters)
+        if wrong is not None:  # where they are is not known, and nothing else is to blame
+            problems.append(wrong)
+            areas, extent = areas.set_crs(None, allow_override=True), None
+            covariates, population = {}, None
+    levels = _check_levels(config, areas, problems)
+    problems.extend(own)
     # A misplaced raster is reported here, and takes no part in further checks.
     for name, layer in list(covariates.items()):
-        if _is_misplaced(layer.place, layer.source, extent, problems):
+        if is_misplaced(layer.place, layer.source, extent, problems):
             del covariates[name]
-    if population and _is_misplaced(population.place, population.source, extent, problems):
+    if population and is_misplaced(population.place, population.source, extent, problems):
         population = None
     grid = _grid(config, extent, problems)
     is_run_grid = grid is not None
@@ -139,6 +146,12 @@ def open_inputs(config: Config, problems: list[Problem]) -> Inputs:
         repairs,
         levels,
     )
+
+
+def _extent(areas: gpd.GeoDataFrame) -> Extent | None:
+    """Return where areas lie; None if that is not known."""
+    known = areas.crs is not None and np.isfinite(areas.total_bounds).all()
+    return Extent(areas) if known else None
 
 
 def on_grid(
@@ -300,43 +313,6 @@ def _touches(frame: gpd.GeoDataFrame, areas: gpd.GeoDataFrame) -> bool:
     )
 
 
-def _is_misplaced(
-    place: str, source: Source, extent: Extent | None, problems: list[Problem]
-) -> bool:
-    """Return whether a raster misses the areas or the Earth; append a problem if so."""
-    if not source.north_up:
-        return False
-    west, south, east, north = source.grid.bounds
-    remedy = "assign the CRS that it really is in (crs: EPSG:xxxx, beside its path)"
-    degrees = source.crs is not None and source.crs.is_geographic
-    if degrees and (west < -361 or east > 361 or south < -91 or north > 91):
-        found = (
-            f"spans {_text(source.grid.bounds)} (west south east north), which are not degrees, "
-            "but its CRS is geographic"
-        )
-        problems.append(Problem(place, found, remedy))
-        return True
-    if extent is not None and extent.is_disjoint(source):
-        found = (
-            f"does not overlap the areas: it spans {_text(source.grid.bounds)}, they span "
-            f"{_text(extent.bounds(source.crs))} (west south east north)"
-        )
-        problems.append(Problem(place, found, f"give a raster of the same place, or {remedy}"))
-        return True
-    n_read = source.grid.n_pix
-    if extent is not None:
-        n_read = round(n_read * extent.read_share(source))
-    if n_read > N_SOURCE_MAX:
-        found = f"has {n_read:,} pixels over the areas"
-        problems.append(Problem(place, found, "give a coarser raster (gdalwarp -r average)"))
-        return True
-    return False
-
-
-def _text(bounds: Bounds) -> str:
-    return " ".join(f"{value:.6g}" for value in bounds)
-
-
 def _grid(config: Config, extent: Extent | None, problems: list[Problem]) -> Grid | None:
     spec = config.grid
     if spec.like is None:
@@ -349,7 +325,7 @@ def _grid(config: Config, extent: Extent | None, problems: list[Problem]) -> Gri
     if source is not None and not source.north_up:
         remedy = "give a north-up raster (gdalwarp), or grid: {crs: ..., resolution: ...}"
         found.append(Problem(place, "is rotated or south-up", remedy))
-    elif source is not None and not _is_misplaced(place, source, extent, found):
+    elif source is not None and not is_misplaced(place, source, extent, found):
         n_row, n_col = source.shape
         if n_row * n_col > N_PIX_MAX:
             what = f"makes {n_row:,} x {n_col:,} pixels"

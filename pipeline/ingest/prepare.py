@@ -17,6 +17,7 @@ from geo.grids.membership import Membership, membership
 from geo.grids.reproject import reproject
 from geo.sources.source import Source
 from geo.tables.registry import tables_kept
+from geo.tables.unmatched import together
 from pipeline.cluster.local import n_thread
 from pipeline.config.schema import Config, work_dir
 from pipeline.core.progress import Progress
@@ -121,6 +122,7 @@ def prepare(
     if bags is not None and inputs.grid is not None and not problems and config.point_sources:
         bags = replace(bags, points=place_points(config, tables, inputs, bags, problems))
     problems.extend(each for each in look(inputs, members, written) if each not in problems)
+    problems = together(problems)  # of the mapped period, and of all
     grid, known = inputs.grid, inputs.responses.known
     if problems or bags is None or written is None or grid is None or known is None:
         raise InputError(problems)

@@ -311,7 +311,11 @@ def counts_of_periods(
         cells = [v for v in table[spec.value] if isinstance(v, str) and not is_missing(v)]
         cells = [v.strip() for v in cells if spec.suppression.interval(v) is None]
         spelling = spec.spelling.detected(cells)
-        numbers = [spelling.number_or_nan(value) for value in table[spec.value]]
+        asked = set(spelling.may_be_thousands(cells, whole=config.response_kind.countable))
+        numbers = [
+            np.nan if str(value).strip() in asked else spelling.number_or_nan(value)
+            for value in table[spec.value]
+        ]
         y = pd.Series(numbers, index=texts.to_numpy(), dtype=np.float64)
         once = y.index.notna() & ~y.index.duplicated()
         hidden = [spec.suppression.interval(value) is not None for value in table[spec.value]]

@@ -14,7 +14,7 @@ from geo.core.errors import name_first
 from geo.grids.overlaps import People, name_overlaps
 from geo.sources.source import Source
 from pipeline.config.schema import Config
-from pipeline.ingest.extent import measurable
+from pipeline.ingest.extent import box_in_degrees, measurable
 from pipeline.ingest.profile import CountProfile, Extremes
 from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.store.level_areas import level_overlap, titles_of
@@ -179,17 +179,7 @@ def swapped_suspicions(
     if not np.isfinite([west, south, east, north]).all():
         return []
     given, swapped = shapely.box(west, south, east, north), shapely.box(south, west, north, east)
-    degrees = []
-    for source in rasters:
-        n_row, n_col = source.shape
-        t = source.transform
-        grid = np.meshgrid(np.linspace(0, n_col, 9), np.linspace(0, n_row, 9))
-        col, row = (each.ravel() for each in grid)
-        x, y = t.a * col + t.b * row + t.c, t.d * col + t.e * row + t.f
-        points = gpd.GeoSeries(gpd.points_from_xy(x, y), crs=source.crs).to_crs("EPSG:4326")
-        bounds = points.total_bounds
-        if np.isfinite(bounds).all():
-            degrees.append(shapely.box(*bounds))
+    degrees = [box for source in rasters if (box := box_in_degrees(source)) is not None]
     if not degrees or any(given.intersects(each) for each in degrees):
         return []
     if not all(each.intersects(swapped) for each in degrees):

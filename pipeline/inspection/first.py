@@ -63,7 +63,11 @@ def _areas(found: Guess) -> Iterator[str]:
     name = names_column(found)
     if name is not None:
         section["name"] = name
-    yield _line("areas", section, f"{len(areas.frame):,} areas, {crs_text(areas.frame.crs)}")
+    about = f"{len(areas.frame):,} areas, {crs_text(areas.frame.crs)}"
+    if found.changes is not None:
+        section["changes"] = found.changes.path
+        about += "; changes: what counts of before are of"
+    yield _line("areas", section, about)
 
 
 def _response(found: Guess) -> Iterator[str]:
@@ -78,6 +82,8 @@ def _response(found: Guess) -> Iterator[str]:
     section["value"] = found.value
     if found.pairing.loose:
         section["match"] = "spelling"
+    if found.crosswalk is not None:
+        section["crosswalk"] = found.crosswalk.path
     if found.wide:
         section["periods"] = "columns"
     for name in ("period", "tested", "weight"):
@@ -88,6 +94,8 @@ def _response(found: Guess) -> Iterator[str]:
         section["weight_unit"] = "people"
     share = f"{100 * found.pairing.share:.0f} % of its ids are those of areas"
     own = "a column of the areas" if found.counts is None else share
+    if found.crosswalk is not None:
+        own += ", by the crosswalk"
     if found.pairing.loose:
         own += ", but for their spelling"
     if found.labels:

@@ -19,6 +19,7 @@ from geo.core.errors import InputError, Problem
 from geo.core.period_text import read_periods
 from geo.sources.source import crs_remedy
 from geo.tables.id_proposals import by_period
+from pipeline.inspection.changes import split_changes, usable_changes
 from pipeline.inspection.columns import (
     CASES,
     PEOPLE,
@@ -32,6 +33,7 @@ from pipeline.inspection.columns import (
     pairing_of,
     step_of,
 )
+from pipeline.inspection.crosswalks import paired_by, split_crosswalks, told_left
 from pipeline.inspection.folder import Boundary, Folder, RasterFile, TableFile
 
 NONE = "none"
@@ -65,6 +67,8 @@ class Guess:
     tables : dict of (TableFile, Pairing, str, str or None)
         Covariates that are columns of tables: the column, and that of the period.
     truth : RasterFile or None
+    changes, crosswalk : TableFile or None
+        What became of areas; which areas the names of the counts are.
     why : dict of str
         By section.
     left : list of str
@@ -87,6 +91,8 @@ class Guess:
     covariates: dict[str, RasterFile] = field(default_factory=dict)
     tables: dict[str, tuple[TableFile, Pairing, str, str | None]] = field(default_factory=dict)
     truth: RasterFile | None = None
+    changes: TableFile | None = None
+    crosswalk: TableFile | None = None
     why: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
 
@@ -99,27 +105,33 @@ def guess(folder: Folder, ask: Ask) -> Guess:
     InputError
         If there are no boundaries or no counts, or a question cannot be asked.
     """
-    found = _pair(folder, ask)
-    found.left = list(folder.left)
+    changes, walks = split_changes(folder), split_crosswalks(folder)
+    found = _pair(folder, walks, ask)
+    found.left = [*folder.left, *told_left(walks, found.crosswalk)]
     _values(found, ask)
     _periods(folder, found)
+    found.changes, left = usable_changes(
+        changes, found.areas, found.pairing.area_id, periods=found.step is not None
+    )
+    found.left += left
     _rasters(folder, found, ask)
     _other_tables(folder, found)
     return found
 
 
-def _pair(folder: Folder, ask: Ask) -> Guess:
+def _pair(folder: Folder, walks: Sequence[TableFile], ask: Ask) -> Guess:
     """Choose the boundaries and the table of the counts, by the ids that they share."""
     place = str(folder.path)
     if not folder.boundaries:
         remedy = "add a GeoPackage, Shapefile or GeoJSON of the areas"
         raise InputError(Problem(place, "has no file with polygons", remedy))
-    pairs = [
-        (areas, table, pairing)
-        for areas in folder.boundaries
-        for table in folder.tables
-        if (pairing := pairing_of(table.frame, areas)) is not None
-    ]
+    pairs, needed = [], dict[tuple[str, str], TableFile | None]()
+    for areas in folder.boundaries:
+        for table in folder.tables:
+            pairing, walk = paired_by(table.frame, areas, walks)
+            if pairing is not None:
+                pairs.append((areas, table, pairing))
+                needed[areas.title, table.title] = walk
     shapes = {areas.title: areas for areas, _, _ in pairs} or {
         each.title: each for each in folder.boundaries
     }
@@ -149,7 +161,7 @@ def _pair(folder: Folder, ask: Ask) -> Guess:
     chosen = named if len(named) == 1 else named or list(by_title)
     which = _one(ask, "counts", "Which table has the counts?", chosen)
     table, pairing = by_title[which]
-    return Guess(shapes[title], table, pairing)
+    return Guess(shapes[title], table, pairing, crosswalk=needed[title, which])
 
 
 def _cases_in(table: TableFile, pairing: Pairing) -> bool:

@@ -49,6 +49,21 @@ def thousands_and_decimals_of_europe(country: Country) -> None:
     country.table([f'M{k:02d},"{"1." if k < 8 else ""}0{k}0,00"' for k in range(9)])
 
 
+@case("table", Doubt("separator", "cases.csv", "row 5 (id M03: '1 013', read as 1013)"))
+def one_count_with_a_blank_between_thousands(country: Country) -> None:
+    country.cell("M03", "1\u202f013")
+
+
+@case("table", Error("cases.csv) row 5 (id M03: '1,013')", "not a number", "if '1,013' is 1013"))
+def one_count_with_a_comma_that_may_be_of_decimals(country: Country) -> None:
+    country.cell("M03", '"1,013"')
+
+
+@case("table", Error("cases.csv) row 5 (id M03: '1.013')", "point before three digits", ""))
+def one_count_with_a_point_that_may_be_of_decimals(country: Country) -> None:
+    country.cell("M03", "1.013")
+
+
 @case("table", Note("9 in all, 1 to 1.08"))
 def decimals_declared(country: Country) -> None:
     country.table([f"M{k:02d},1.0{k}0" for k in range(9)])

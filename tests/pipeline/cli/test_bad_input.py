@@ -184,14 +184,26 @@ def test_one_mistake_is_one_problem_without_consequences(
     only(files, *words.split(" | "))
 
 
-def test_all_rasters_elsewhere(files: Any) -> None:
+def test_areas_outside_all_rasters_are_blamed_once(files: Any) -> None:
     for name, values in {**files.x, "population": files.population}.items():
         files.raster(f"{name}.tif", values, crs="EPSG:32638")
-    problems = problems_of(files)
-    named = [p.place for p in problems if "does not overlap" in p.found]
-    assert len(named) == len(problems) == 3
-    for name in ("wave.tif", "north.tif", "population.tif"):
-        assert any(name in place for place in named)
+    only(files, "areas.gpkg", "outside all 3 rasters", "in EPSG:32638 they lie on the rasters")
+
+
+@pytest.mark.parametrize(
+    ("crs", "given"), [("EPSG:4326", "EPSG:32738"), ("EPSG:32738", "EPSG:32736")]
+)
+def test_the_crs_that_puts_areas_on_the_rasters_is_named(files: Any, crs: str, given: str) -> None:
+    (files.directory / "all.gpkg").write_bytes((files.directory / "areas.gpkg").read_bytes())
+    files.options = {"output": {"dir": "out", "areas": [{"level": "all", "path": "all.gpkg"}]}}
+    files.options["output"]["areas"][0]["id"] = "code"
+    assert problems_of(files) == []
+    files.polygons = list(gpd.GeoSeries(files.polygons, crs=files.crs).to_crs(crs))
+    files.areas(crs=given)
+    only(files, "areas.gpkg", "outside all 3 rasters", f"in {crs} they lie on the rasters")
+    examined = check_inputs(files.config()).examined
+    assert examined is not None
+    assert examined.suspicions == ()
 
 
 def test_a_stand_in_for_the_grid_shows_what_it_can(files: Any) -> None:
