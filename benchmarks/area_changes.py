@@ -85,7 +85,7 @@ def scores(model: SpaceTime, world: World, seed: int) -> dict[str, float]:
     for name, t in (("early", EARLY), ("last", MONTHS - 1)):
         bags = world.whole[t]
         there = model.predict_pixels(bags.x, bags.coords, float(t), area)
-        own = pixel_scores(there, world.f[t])
+        own = pixel_scores(there, world.f[t], bags.weight)
         drawn = np.log(np.stack([there.quantile(q) for q in (np.arange(50) + 0.5) / 50]))
         own["crps"] = float(crps(drawn, world.f[t]).mean())
         found |= {f"{name}.{key}": value for key, value in own.items()}

@@ -32,7 +32,7 @@ from models.temporal.sites import SITE
 SIDE, N_AREA, MONTHS, AHEAD, CASES = 60, 80, 24, 3, 6.0
 MISSING, NOISE = 0.05, 0.2
 OUT = Path("benchmarks/results/months.json")
-PARTS = ("one_month", "space_time", "forecast", "update", "alarms")
+PARTS = ("one_month", "space_time", "ahead", "forecast", "update", "alarms")
 
 
 @dataclass(frozen=True)
@@ -133,12 +133,13 @@ def covered(draws: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> float
     return float(((rank > 0.05) & (rank < 0.95)).mean())
 
 
-def pixel_scores(prediction: Any, f: np.ndarray) -> dict[str, float]:
-    """Return correlation of log rates and 90 % coverage."""
+def pixel_scores(prediction: Any, f: np.ndarray, people: np.ndarray) -> dict[str, float]:
+    """Return correlation of log rates and 90 % coverage, by pixel and by people."""
     low, high = np.log(prediction.quantile(0.05)), np.log(prediction.quantile(0.95))
     return {
         "correlation": float(np.corrcoef(np.log(prediction.quantile(0.5)), f)[0, 1]),
         "covers": float(((low < f) & (f < high)).mean()),
+        "covers_people": float(np.average((low < f) & (f < high), weights=people)),
         "width": float((high - low).mean()),
     }
 
@@ -202,7 +203,7 @@ def one_world(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     started = time.process_time()
     alone = VBAgg(link="exp").fit(world.periods[-1].bags, n_thread=1)
     found["one_month"] = {
-        **pixel_scores(alone.predict_pixels(last.x, last.coords), world.f[MONTHS - 1]),
+        **pixel_scores(alone.predict_pixels(last.x, last.coords), world.f[MONTHS - 1], last.weight),
         "seconds": time.process_time() - started,
     }
     started = time.process_time()
@@ -210,7 +211,7 @@ def one_world(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     seconds = time.process_time() - started
     at_last = model.predict_pixels(last.x, last.coords, MONTHS - 1, area)
     found["space_time"] = {
-        **pixel_scores(at_last, world.f[MONTHS - 1]),
+        **pixel_scores(at_last, world.f[MONTHS - 1], last.weight),
         "seconds": seconds,
         "passes": sum(row.get("passes", 0) for row in model.history_),
         "steps": len(model.history_),
@@ -247,6 +248,12 @@ def one_world(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
         }
         for name, own in every.items()
     }
+    found["ahead"] = [
+        pixel_scores(
+            model.predict_pixels(world.whole[t].x, last.coords, t, area), world.f[t], last.weight
+        )
+        for t in range(MONTHS, MONTHS + AHEAD)
+    ]
     found["update"] = update_scores(model, world)
     found["alarms"] = alarm_scores(shortened(model, FIRST - AHEAD_OF_ALARM, members=False), world)
     return found
@@ -296,7 +303,7 @@ def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, float]]:
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Return the mean over countries of each figure, and the standard error of that mean."""
-    tables = [dict(leaves({k: row[k] for k in PARTS})) for row in rows]
+    tables = [dict(leaves({k: row[k] for k in PARTS if k in row})) for row in rows]
     found = {}
     for name in sorted(set.intersection(*(set(table) for table in tables))):
         values = np.array([table[name] for table in tables])
