@@ -150,7 +150,8 @@ def column_periods(
         found = f"column {values.name!r} is empty"
         problems.append(Problem(f"{name} {word} {name_first(list(empty))}", found, remedy))
     periods, refused = read_periods(texts, dayfirst)
-    where = dict(zip(reversed(texts), reversed(rows), strict=True))  # the first row of each
+    backwards = texts.tolist()[::-1], np.asarray(rows).tolist()[::-1]
+    where = dict(zip(*backwards, strict=True))  # the first row of each
     kinds: dict[str, list[str]] = {}
     for text, (found, _) in refused.items():
         kinds.setdefault(found, []).append(text)

@@ -7,11 +7,12 @@ register it in :data:`TABLES`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 
 import numpy as np
@@ -36,9 +37,8 @@ TABLES.register(Parquet(), ".parquet", ".pq", ".geoparquet")
 TABLES.register(Xlsx(), ".xlsx", ".xlsm")
 TABLES.register(Vector(), *VECTOR_SUFFIXES)
 
-_KEPT: ContextVar[dict[tuple[str | int | None, ...], tuple[pd.DataFrame, np.ndarray]] | None] = (
-    ContextVar("tables", default=None)
-)
+_KEPT: ContextVar[dict[Hashable, Any] | None] = ContextVar("tables", default=None)
+Made = TypeVar("Made")
 _SPREADSHEETS = (".xls", ".xlsb", ".ods", ".numbers")
 
 
@@ -151,7 +151,11 @@ def read_table(
     """
     layout = (encoding, delimiter, skip_rows)
     table, rows = _read_as_is(path, name, sheet, layer, layout)
-    return (table, rows) if wide is None else long_form(table, rows, wide, name, dayfirst)
+    if wide is None:
+        return table, rows
+    key = ("long form", str(path), sheet, layer, *layout, wide, dayfirst)
+    table, rows = once(key, lambda: long_form(table, rows, wide, name, dayfirst))
+    return table.copy(), rows
 
 
 def _read_as_is(
@@ -190,6 +194,28 @@ def tables_kept() -> Iterator[None]:
         yield
     finally:
         _KEPT.reset(token)
+
+
+def once(key: Hashable, make: Callable[[], Made]) -> Made:
+    """Return what is made of a table: made once within :func:`tables_kept`, else each time.
+
+    A table of many periods is asked for period by period: what is found of all of its rows would
+    take as long each time.
+
+    Parameters
+    ----------
+    key : hashable
+        What is made, and of what.
+    make : callable
+        Its result is not to be changed.
+    """
+    kept = _KEPT.get()
+    if kept is None:
+        return make()
+    if key not in kept:
+        kept[key] = make()
+    found: Made = kept[key]
+    return found
 
 
 def _part(reader: TableFormat, sheet: str | None, layer: str | None) -> str | None:

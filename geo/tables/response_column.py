@@ -29,7 +29,7 @@ from geo.core.errors import InputError, Problem, name_first
 from geo.core.spelling import USUAL, Spelling
 from geo.tables.crosswalk import read_crosswalk
 from geo.tables.id_proposals import by_period, pairing
-from geo.tables.registry import TABLES, read_table
+from geo.tables.registry import TABLES, once, read_table
 from geo.tables.row_problems import of_rows
 from geo.tables.table_xlsx import MERGED
 from geo.tables.unmatched import guesses, unmatched
@@ -132,7 +132,9 @@ def read_column(
         problems.extend(error.problems)
         return None
     word, whole = TABLES.of(path).row_word, table
-    merged = _merged(table, [id_column, *(row_filter or ())[:1]])
+    of_table = (str(path), sheet, layer, *spelling.layout.values())
+    looked_at = [id_column, *(row_filter or ())[:1]]
+    merged = once(("merged", *of_table, *looked_at), lambda: _merged(whole, looked_at))
     if merged:
         remedy = "unmerge them, and fill each cell with what the first one has"
         problem = Problem(name, merged, remedy)
@@ -142,17 +144,19 @@ def read_column(
         column, period = row_filter
         if not has_column(table.columns, column, name, f"{key}.period", problems):
             return None
-        n_before = len(problems)
-        texts = column_periods(table[column], rows, name, word, spelling.dayfirst, problems)
-        keep = (texts == period).to_numpy()
-        if len(problems) > n_before and not keep.any():
+        rows_of, wrong = once(
+            ("periods", name, *of_table, column),
+            lambda: _rows_by_period(whole[column], rows, name, word, spelling.dayfirst),
+        )
+        problems.extend(wrong)
+        keep = rows_of.get(period)
+        if keep is None:
+            if not wrong:
+                known = name_first(sorted(rows_of), 12)
+                remedy = f"give a period that it has: {known}"
+                problems.append(Problem(name, f"no row is of period {period!r}", remedy))
             return None
-        if not keep.any():
-            known = name_first(sorted(set(texts.dropna())), 12)
-            remedy = f"give a period that it has: {known}"
-            problems.append(Problem(name, f"no row is of period {period!r}", remedy))
-            return None
-        table, rows = table[keep].reset_index(drop=True), rows[keep]
+        table, rows = table.iloc[keep].reset_index(drop=True), rows[keep]
     n_problem = len(problems)
     found = [
         has_column(table.columns, column, name, f"{key}.{part}", problems)
@@ -197,6 +201,15 @@ def read_column(
     )
     _check_match(responses, id_column, table, areas, problems, hint)
     return responses
+
+
+def _rows_by_period(
+    values: pd.Series, rows: np.ndarray, name: str, word: str, dayfirst: bool | None
+) -> tuple[dict[str, np.ndarray], list[Problem]]:
+    """Return the places of the rows of each period, and the problems of all rows."""
+    problems: list[Problem] = []
+    texts = column_periods(values, rows, name, word, dayfirst, problems)
+    return {str(text): at for text, at in texts.groupby(texts).indices.items()}, problems
 
 
 def translated(
