@@ -37,6 +37,8 @@ from pipeline.inspection.crosswalks import paired_by, split_crosswalks, told_lef
 from pipeline.inspection.folder import Boundary, Folder, RasterFile, TableFile
 
 NONE = "none"
+FOLLOWS = 0.9  # rank correlation with the counts, from which on a column follows from them
+_RATE = re.compile(r"rate|ratio|risk|prevalence|per_?1_?0+|smr")
 _TRUTH = re.compile(r"^truth(?![a-z])")
 
 #: Asks a question: its key, its text, and the answers that there are.
@@ -307,9 +309,10 @@ def _overlaps(about: object, areas: Boundary) -> bool:
 
 
 def _other_tables(folder: Folder, found: Guess) -> None:
-    """Take columns of decimals of other tables as covariates: what may be counts is left out."""
+    """Take columns of decimals of tables as covariates: what may be counts is left out."""
     for table in folder.tables:
         if table is found.counts:
+            _own_table(table, found)
             continue
         pairing = pairing_of(table.frame, found.areas)
         if pairing is None or pairing.loose or table.labels:
@@ -331,6 +334,29 @@ def _other_tables(folder: Folder, found: Guess) -> None:
         if not used:
             text = "its whole numbers may be counts, labels or folds: none is a covariate"
             found.left.append(f"{table.title}: {text}")
+
+
+def _own_table(table: TableFile, found: Guess) -> None:
+    """Take columns beside the counts that are no rate of theirs and lack no area or period."""
+    frame, used = table.frame, {found.value, found.period, found.weight, found.tested}
+    if found.labels or found.wide or found.pairing.loose or found.crosswalk or table.labels:
+        return
+    n_period = 1 if found.period is None else frame[found.period].nunique()
+    if len(frame) != len(found.areas.frame) * n_period:
+        return
+    # A rate, or the cases of a neighbour: what follows from the counts explains nothing.
+    counts = pd.to_numeric(frame[found.value], errors="coerce")
+    for column in map(str, frame.columns):
+        numbers = numbers_of(frame[column])
+        told = CASES.search(column.lower()) or _RATE.search(column.lower())
+        if column in used or column == found.pairing.table_id or told or is_whole(numbers):
+            continue
+        cells = pd.to_numeric(frame[column], errors="coerce")
+        if cells.isna().any() or cells.nunique() < 3:
+            continue
+        if abs(cells.corr(counts, method="spearman")) < FOLLOWS:
+            name = re.sub(r"\W+", "_", column).strip("_").lower()
+            found.tables.setdefault(name, (table, found.pairing, column, found.period))
 
 
 def names_column(found: Guess) -> str | None:

@@ -68,6 +68,18 @@ def _tables(directory: Path) -> None:
     climate.to_csv(directory / "climate.csv", index=False)
 
 
+def _own_columns(directory: Path) -> None:
+    """Write people and climate beside the counts, and what follows from these."""
+    areas().to_file(directory / "areas.gpkg")
+    table = counts().assign(people=5000)
+    rng = np.random.default_rng(1)
+    table["rain_mm"] = rng.gamma(2.0, 30.5, len(table))
+    table["temperature"] = np.where(np.arange(len(table)) == 3, np.nan, 20.5)
+    cases = pd.to_numeric(table["cases"], errors="coerce").fillna(0.0)
+    table["monthly_rate"], table["neighbours"] = cases / 5.0 + 0.01, cases * 1.5 + 0.25
+    table.to_csv(directory / "cases.csv", index=False)
+
+
 def _wide(directory: Path) -> None:
     """Write a column a month, and ids in other capitals."""
     areas().to_file(directory / "areas.gpkg")
@@ -130,6 +142,15 @@ WRITTEN = [
         "counts": {"path": "cases.csv", "id": "id", "value": "cases", "period": "month",
                    "weight": "people", "weight_unit": "people"},
         "covariates": {"rain_mm": {"table": "climate.csv", "id": "id", "value": "rain_mm",
+                                   "period": "month"}},
+        "grid": {"crs": "EPSG:32736", "resolution": 100.0},
+        "time": {"step": "month"},
+    }),
+    (_own_columns, {
+        "areas": {"path": "areas.gpkg", "id": "id"},
+        "counts": {"path": "cases.csv", "id": "id", "value": "cases", "period": "month",
+                   "weight": "people", "weight_unit": "people"},
+        "covariates": {"rain_mm": {"table": "cases.csv", "id": "id", "value": "rain_mm",
                                    "period": "month"}},
         "grid": {"crs": "EPSG:32736", "resolution": 100.0},
         "time": {"step": "month"},
