@@ -64,7 +64,7 @@ class Visited:
     bound : float
         Nats.
     sums : list of Stats
-        Of each visited period.
+        Of each visited period; like ``d_cov`` and ``wide`` empty where no slopes were asked for.
     d_mean, d_cov : list of (n_value,) float64, list of Arrow
         Adjoints of ``m_t`` and ``S_t``, of each visited period.
     asked, wide : list of Site
@@ -159,10 +159,12 @@ class TemporalProfile(Profile[Visited]):
             (t, {**model.shared_params(state), **basis.block_arrays(now.mean[t], now.cov[t])})
             for t in self._periods
         ]
-        sums = self._ask(asked, slopes)
+        waiting = self._ask(asked, slopes)
+        del asked  # matrices over all values, of each period: a fit's memory is how many it holds
         bound, target = now.log_z + self._log_prior(state), list(sites)
-        d_means, d_covs, wanted, wides = [], [], [], []
-        for t, own in zip(self._periods, sums, strict=True):
+        sums, d_means, d_covs, wanted, wides = list[Stats](), [], list[Arrow](), [], list[Site]()
+        for t in self._periods:
+            own = waiting.pop(0)
             bound += own.bound - sites[t].expected(now.mean[t], now.cov[t])
             d_mean = basis.values(own.sums["alpha"])
             by_cov = -1.0 * Arrow.named(own.sums, "q")
@@ -174,9 +176,12 @@ class TemporalProfile(Profile[Visited]):
             plus, wide = signed_roots(-2.0 * d_cov, split)
             target[t] = replace(plus, linear=d_mean + plus.times(now.mean[t]))
             d_means.append(d_mean)
-            d_covs.append(d_cov)
             wanted.append(plus)
-            wides.append(wide)
+            if slopes:
+                sums.append(own)
+                d_covs.append(d_cov)
+                wides.append(wide)
+            del own, by_cov, d_cov, wide
         ahead = self._prior(state).smooth(target, slopes=slopes)
         left = 0.0
         for t, d_mean, plus in zip(self._periods, d_means, wanted, strict=True):
