@@ -8,9 +8,11 @@ QGIS styles and the styles of areas all use it, so that they look the same
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import rasterio
@@ -95,9 +97,19 @@ class Scale:
         low: float | None = None,
         high: float | None = None,
         ramp: str = "level",
+        opened: Callable[[Path], AbstractContextManager[Any]] = rasterio.open,
     ) -> Scale:
-        """Return the scale that some rasters share, from their overviews."""
-        looked = [_look(path) for path in paths]
+        """Return the scale that some rasters share, from their overviews.
+
+        Parameters
+        ----------
+        paths : sequence of Path
+        low, high, ramp
+            See :meth:`of`.
+        opened : callable, optional
+            Opens a raster; by default anew.
+        """
+        looked = [_look(path, opened) for path in paths]
         joined = np.concatenate([values for values, _ in looked]) if looked else np.empty(0)
         found = cls.of(joined, low=low, high=high, ramp=ramp)
         ends = [end for _, end in looked if end is not None]
@@ -201,9 +213,11 @@ def _rounded(ticks: Iterable[float], low: float, high: float) -> tuple[float, ..
     return tuple(exact[first : last + 1])
 
 
-def _look(path: Path) -> tuple[np.ndarray, tuple[float, float] | None]:
+def _look(
+    path: Path, opened: Callable[[Path], AbstractContextManager[Any]]
+) -> tuple[np.ndarray, tuple[float, float] | None]:
     """Return values of an overview, and the exact minimum and maximum that the tags tell."""
-    with rasterio.open(path) as source:
+    with opened(path) as source:
         step = max(1.0, max(source.shape) / SIDE)
         shape = tuple(max(1, int(n / step)) for n in source.shape)
         values = source.read(1, out_shape=shape, masked=True).astype(np.float64)

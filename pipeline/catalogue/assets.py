@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyogrio
-import rasterio
 from pyproj import CRS
 
 from geo.grids.conventions import crs_code
+from geo.writers.raster_files import RasterFiles
 from pipeline.products.products import (
     AREAS_GPKG,
     AREAS_LAYER,
@@ -64,7 +64,7 @@ def asset_key(path: Path) -> str:
     return path.stem if path.suffix == ".tif" else path.as_posix()
 
 
-def asset_of(out: Path, path: Path, product: Product) -> pystac.Asset:
+def asset_of(out: Path, path: Path, product: Product, files: RasterFiles) -> pystac.Asset:
     """Return a file as an asset.
 
     Parameters
@@ -75,6 +75,8 @@ def asset_of(out: Path, path: Path, product: Product) -> pystac.Asset:
         The file in it.
     product : Product
         What it is.
+    files : RasterFiles
+        Open files.
     """
     import pystac
     from pystac.extensions.file import FileExtension
@@ -86,7 +88,7 @@ def asset_of(out: Path, path: Path, product: Product) -> pystac.Asset:
     if suffix in _STYLES:
         title, roles = f"{_STYLES[suffix]} of {path.stem}.tif", ["metadata", "style"]
     elif isinstance(product, RasterProduct):
-        extra = _band(path)
+        extra = _band(path, files)
         title = extra["bands"][0].get("description", path.stem)
     elif path.name == AREAS_GPKG.file:
         extra = projection(str(pyogrio.read_info(path, layer=AREAS_LAYER)["crs"]))
@@ -104,9 +106,9 @@ def asset_of(out: Path, path: Path, product: Product) -> pystac.Asset:
     return asset
 
 
-def _band(path: Path) -> dict[str, Any]:
+def _band(path: Path, files: RasterFiles) -> dict[str, Any]:
     """Return the fields of a raster: its band as STAC 1.1 has it, and as the extension has it."""
-    with rasterio.open(path) as source:
+    with files.open(path) as source:
         tags = source.tags(1)
         nodata, description = source.nodata, source.descriptions[0]
         band: dict[str, Any] = {"data_type": source.dtypes[0]}

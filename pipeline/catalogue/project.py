@@ -7,15 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pyogrio
-import rasterio
 from pyproj import CRS
 
 from geo.core.columns import name_column
 from geo.core.errors import InputError, Problem
 from geo.grids.grid import Bounds
-from geo.writers.colours import Scale
 from geo.writers.geopackage import layer_style, outline_style
 from geo.writers.qgis_project import ProjectGroup, ProjectLayer, project_file
+from geo.writers.raster_files import RasterFiles
 from geo.writers.styles import raster_style
 from pipeline.catalogue.dates import days_of
 from pipeline.config.schema import Config
@@ -33,7 +32,7 @@ from pipeline.products.products import (
 from pipeline.storage.files import atomic_write
 
 
-def write_project(config: Config, out: Path, verdict: str = "") -> str | None:
+def write_project(config: Config, out: Path, files: RasterFiles, verdict: str = "") -> str | None:
     """Write the QGIS project of a run into its directory.
 
     Parameters
@@ -41,6 +40,8 @@ def write_project(config: Config, out: Path, verdict: str = "") -> str | None:
     config : Config
     out : Path
         Directory with the finished maps; those that it lacks are left out.
+    files : RasterFiles
+        Open files.
     verdict : str, optional
         Whether the map is better than one rate: in the project's title, which QGIS shows above the
         map.
@@ -56,11 +57,11 @@ def write_project(config: Config, out: Path, verdict: str = "") -> str | None:
     if not maps and not areas:
         (out / QGIS_PROJECT.file).unlink(missing_ok=True)
         return None
-    crs, view = _frame(out / f"{maps[0].name}.tif" if maps else out / AREAS_GPKG.file)
+    crs, view = _frame(out / f"{maps[0].name}.tif" if maps else out / AREAS_GPKG.file, files)
     groups = [ProjectGroup("Areas", _areas(config, out, bool(maps)))] if areas else []
     if (out / LEVELS_GPKG.file).is_file():
         groups.append(ProjectGroup("Levels", _levels(config, out)))
-    groups += _over_time(config, out, crs)  # ticked, they hide the maps of the latest period
+    groups += _over_time(config, out, crs, files)  # ticked, they hide the maps of the latest period
     for name in dict.fromkeys(layer.product.group for layer in maps):
         members = [layer for layer in maps if layer.product.group == name]
         found = [_raster(layer, out, crs, shown=layer is maps[0]) for layer in members]
@@ -81,10 +82,10 @@ def label_column(columns: Iterable[str], id_column: str) -> str:
     return name_column(given) or (id_column if id_column in given else given[0])
 
 
-def _frame(path: Path) -> tuple[CRS, Bounds]:
+def _frame(path: Path, files: RasterFiles) -> tuple[CRS, Bounds]:
     """Return the CRS and the extent of a file of the run."""
     if path.suffix == ".tif":
-        with rasterio.open(path) as source:
+        with files.open(path) as source:
             return CRS.from_wkt(source.crs.to_wkt()), tuple(source.bounds)
     about = pyogrio.read_info(path, layer=AREAS_LAYER, force_total_bounds=True)
     return CRS.from_user_input(about["crs"]), tuple(about["total_bounds"])
@@ -108,14 +109,14 @@ def _raster(
     )
 
 
-def _over_time(config: Config, out: Path, crs: CRS) -> list[ProjectGroup]:
+def _over_time(config: Config, out: Path, crs: CRS, files: RasterFiles) -> list[ProjectGroup]:
     """Return maps of several periods in one scale, each with its time, the latest on top."""
     series, groups = config.series, []
     if series is None:
         return []
     for layer, paths in rasters_over_time(config, out):
         product, unit = layer.product, "" if layer.unit == "1" else layer.unit
-        scale = Scale.of_rasters(
+        scale = files.scale(
             list(paths.values()), low=product.low, high=product.high, ramp=product.ramp
         )
         past = [label for label in paths if label in series.periods]
@@ -161,8 +162,8 @@ def _style(path: Path) -> str:
 def _areas(config: Config, out: Path, over_maps: bool) -> list[ProjectLayer]:
     """Return the borders with names, over the maps, and the areas coloured by their rate."""
     path = out / AREAS_GPKG.file
-    crs, _ = _frame(path)
-    columns = list(pyogrio.read_info(path, layer=AREAS_LAYER)["fields"])
+    told = pyogrio.read_info(path, layer=AREAS_LAYER)
+    crs, columns = CRS.from_user_input(told["crs"]), list(told["fields"])
     label = '"' + label_column(columns, config.areas.id).replace('"', '""') + '"'
     value = config.response_kind.level
     about = column_aliases(config, columns).get(value, value)

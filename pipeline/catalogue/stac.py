@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyogrio
-import rasterio
 from pyproj import CRS
 
 from geo.grids.footprint import Footprint, footprint
+from geo.writers.raster_files import RasterFiles
 from pipeline.catalogue.assets import asset_key, asset_of, product_files
 from pipeline.catalogue.dates import days_of
 from pipeline.config.model_factory import model_settings
@@ -51,7 +51,12 @@ _SHARED = ("proj:code", "proj:wkt2", "proj:shape", "proj:transform", "proj:bbox"
 
 
 def write_stac(
-    config: Config, out: Path, model: Any, progress: Progress, verdict: str = ""
+    config: Config,
+    out: Path,
+    model: Any,
+    progress: Progress,
+    files: RasterFiles,
+    verdict: str = "",
 ) -> list[str]:
     """Write the catalogue of a run into its directory.
 
@@ -63,6 +68,8 @@ def write_stac(
     model : fitted model or None
         Its settings are then in the item, as in the rasters' tags.
     progress : Progress
+    files : RasterFiles
+        Open files.
     verdict : str, optional
         Whether the map is better than one rate; a property of the item.
 
@@ -74,16 +81,18 @@ def write_stac(
     import pystac
 
     mapped = _mapped(config, out)
-    files = {name: product_files(each.folder) for name, each in mapped.items()}
-    files[STAC_ITEM.file][out / RUN_RECORD.file] = RUN_RECORD  # which the run writes last
+    found = {name: product_files(each.folder) for name, each in mapped.items()}
+    found[STAC_ITEM.file][out / RUN_RECORD.file] = RUN_RECORD  # which the run writes last
     items = {}
-    with progress.task("catalogue", sum(map(len, files.values()))) as task:
+    with progress.task("catalogue", sum(map(len, found.values()))) as task:
         for name, each in mapped.items():
             assets = {}
-            for path, product in files[name].items():
-                assets[asset_key(path.relative_to(each.folder))] = asset_of(out, path, product)
+            for path, product in found[name].items():
+                assets[asset_key(path.relative_to(each.folder))] = asset_of(
+                    out, path, product, files
+                )
                 task.advance(1)
-            items[name] = _item(each, assets)
+            items[name] = _item(each, assets, files)
     latest = items[STAC_ITEM.file]
     if (out / CUBE).is_dir():
         latest.assets[CUBE] = pystac.Asset(
@@ -167,7 +176,7 @@ def _mapped(config: Config, out: Path) -> dict[str, _Mapped]:
     return found
 
 
-def _item(mapped: _Mapped, assets: dict[str, pystac.Asset]) -> pystac.Item:
+def _item(mapped: _Mapped, assets: dict[str, pystac.Asset], files: RasterFiles) -> pystac.Item:
     """Return the item of maps."""
     import pystac
     from pystac.extensions.file import FileExtension
@@ -179,7 +188,7 @@ def _item(mapped: _Mapped, assets: dict[str, pystac.Asset]) -> pystac.Item:
     rasters = [path for path in product_files(mapped.folder) if path.suffix == ".tif"]
     areas = mapped.folder / AREAS_GPKG.file
     written = datetime.fromtimestamp(max(int(p.stat().st_mtime) for p in rasters or [areas]), UTC)
-    place = _place(rasters, areas)
+    place = _place(rasters, areas, files)
     days = mapped.days
     item = pystac.Item(
         id=slug("-".join(filter(None, (config.name, mapped.name)))),
@@ -243,10 +252,10 @@ def _collection(config: Config, items: Sequence[pystac.Item]) -> pystac.Collecti
     return collection
 
 
-def _place(rasters: list[Path], areas: Path) -> Footprint:
+def _place(rasters: list[Path], areas: Path, files: RasterFiles) -> Footprint:
     """Return the footprint of the maps; of the areas where a model maps no pixel."""
     if rasters:
-        with rasterio.open(rasters[0]) as source:
+        with files.open(rasters[0]) as source:
             return footprint(CRS.from_wkt(source.crs.to_wkt()), tuple(source.bounds))
     about = pyogrio.read_info(areas, layer=AREAS_LAYER, force_total_bounds=True)
     return footprint(CRS.from_user_input(about["crs"]), tuple(about["total_bounds"]))

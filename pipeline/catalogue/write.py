@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from geo.writers.raster_files import RasterFiles
 from pipeline.catalogue.project import write_project
 from pipeline.catalogue.stac import write_stac
 from pipeline.config.schema import Config
@@ -17,6 +19,7 @@ def write_catalogue(
     model: Any = None,
     progress: Progress | None = None,
     verdict: str = "",
+    files: RasterFiles | None = None,
 ) -> list[str]:
     """Write ``disagg.qgz`` and ``stac/`` into the directory of a finished run.
 
@@ -33,12 +36,16 @@ def write_catalogue(
     progress : Progress, optional
     verdict : str, optional
         Whether the map is better than one rate, in a sentence without figures.
+    files : RasterFiles, optional
+        Those that the caller has open.
 
     Returns
     -------
     list of str
         Names of the files written, relative to the directory.
     """
-    project = write_project(config, out, verdict)
-    names = [] if project is None else [project]
-    return names + write_stac(config, out, model, progress or Silent(), verdict)
+    with ExitStack() as stack:
+        files = files or stack.enter_context(RasterFiles())
+        project = write_project(config, out, files, verdict)
+        names = [] if project is None else [project]
+        return names + write_stac(config, out, model, progress or Silent(), files, verdict)

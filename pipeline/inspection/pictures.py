@@ -15,6 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
 from geo.writers.colours import Scale, ramp_colours
 from pipeline.inspection.seen import PEOPLE, Copies, Seen
+from pipeline.reporting.borders import outlines
 from pipeline.reporting.figures import Drawn, fill_areas, new_figure
 from pipeline.reporting.plane import aspect_of
 from pipeline.reporting.preview import (
@@ -26,7 +27,6 @@ from pipeline.reporting.preview import (
     Panel,
     draw_map,
     draw_scale_bar,
-    outlines,
     prepare_plot,
 )
 

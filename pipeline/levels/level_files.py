@@ -22,6 +22,7 @@ from openpyxl.worksheet.worksheet import Worksheet
 from geo.core.text_safety import one_line_text, spreadsheet_safe
 from geo.writers.colours import Scale
 from geo.writers.geopackage import LayerDescription, describe_layer, graduated_style
+from geo.writers.raster_files import RasterFiles
 from geo.writers.write_errors import explained_write_errors, write_error
 from pipeline.config.level_schema import COUNTRY, TRAINING
 from pipeline.config.schema import Config
@@ -64,7 +65,9 @@ def write_levels(levels: Mapping[str, tuple[Level, pd.DataFrame]], directory: Pa
             frame.to_parquet(parquet, index=False)
 
 
-def write_joint_files(config: Config, directory: Path, verdict: str) -> None:
+def write_joint_files(
+    config: Config, directory: Path, verdict: str, files: RasterFiles | None = None
+) -> None:
     """Write the GeoPackage and the workbook of all levels, with what the evaluation found.
 
     Parameters
@@ -74,6 +77,8 @@ def write_joint_files(config: Config, directory: Path, verdict: str) -> None:
         It holds the GeoParquet files, and the run's rasters, whose colours the areas share.
     verdict : str
         See :func:`pipeline.evaluation.verdict.in_words`.
+    files : RasterFiles, optional
+        Those that the caller has open.
 
     Raises
     ------
@@ -85,7 +90,7 @@ def write_joint_files(config: Config, directory: Path, verdict: str) -> None:
     package = directory / f".partial-{LEVELS_GPKG.file}"
     names = (TRAINING, *(spec.level for spec in config.output.areas), COUNTRY)
     package.unlink(missing_ok=True)
-    scale = raster_scale(config, directory, RATE_MEAN)
+    scale = raster_scale(config, directory, RATE_MEAN, files)
     for name in names:
         path = directory / level_files(name)[1]
         if not path.is_file():

@@ -6,13 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from geo.writers.colours import Scale
+from geo.writers.raster_files import RasterFiles
 from geo.writers.styles import write_style
 from pipeline.config.schema import Config
 from pipeline.products.products import Layer, RasterProduct, layers, raster
 
 
-def scales(directory: Path, wanted: Sequence[Layer]) -> dict[str, Scale]:
-    """Return the colour scale of each raster by its name, from the files in a directory."""
+def scales(
+    directory: Path, wanted: Sequence[Layer], files: RasterFiles | None = None
+) -> dict[str, Scale]:
+    """Return the colour scale of each raster by its name, from the files in a directory.
+
+    Parameters
+    ----------
+    directory : Path
+    wanted : sequence of Layer
+    files : RasterFiles, optional
+        Open files; each is opened anew if not given.
+    """
+    scale_of = Scale.of_rasters if files is None else files.scale
     groups: dict[str, list[Layer]] = {}
     for layer in wanted:
         groups.setdefault(layer.product.stretch or layer.name, []).append(layer)
@@ -20,7 +32,7 @@ def scales(directory: Path, wanted: Sequence[Layer]) -> dict[str, Scale]:
     for members in groups.values():
         paths = [directory / f"{layer.name}.tif" for layer in members]
         product = members[0].product
-        scale = Scale.of_rasters(paths, low=product.low, high=product.high, ramp=product.ramp)
+        scale = scale_of(paths, low=product.low, high=product.high, ramp=product.ramp)
         found |= {layer.name: scale for layer in members}
     return found
 
@@ -38,8 +50,19 @@ def level_product(config: Config) -> RasterProduct:
     return raster(config.response_kind.mean_map)
 
 
-def raster_scale(config: Config, directory: Path, product: RasterProduct) -> Scale | None:
-    """Return the colour scale of a raster; None where a directory does not have it."""
+def raster_scale(
+    config: Config, directory: Path, product: RasterProduct, files: RasterFiles | None = None
+) -> Scale | None:
+    """Return the colour scale of a raster; None where a directory does not have it.
+
+    Parameters
+    ----------
+    config : Config
+    directory : Path
+    product : RasterProduct
+    files : RasterFiles, optional
+        See :func:`scales`.
+    """
     if not (directory / product.file).is_file():
         return None
     members = [
@@ -48,4 +71,4 @@ def raster_scale(config: Config, directory: Path, product: RasterProduct) -> Sca
         if layer.product is product
         or (product.stretch and layer.product.stretch == product.stretch)
     ]
-    return scales(directory, members)[Path(product.file).stem]
+    return scales(directory, members, files)[Path(product.file).stem]

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import base64
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import shapely
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from geo.writers.colours import Scale
+from geo.writers.raster_files import RasterFiles
 from pipeline.config.level_schema import PIXELS
 from pipeline.config.schema import Config
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
+from pipeline.reporting.borders import Borders
+from pipeline.reporting.encode import png
 from pipeline.reporting.preview import (
     BLUE,
     FIT_PICTURES,
@@ -32,11 +34,10 @@ from pipeline.reporting.preview import (
     draw_legend,
     draw_map,
     draw_scale_bar,
-    outlines,
     prepare_plot,
     titled,
 )
-from pipeline.reporting.tables import TARGETING, targeting_curve
+from pipeline.reporting.tables import targeting_curve
 
 DPI = 130
 AT = 20  # percent of people whose cases the picture of targeting names
@@ -49,38 +50,32 @@ RESIDUALS = Scale(
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture: its key, a title, a text for who cannot see it, and the figure."""
+    """A picture: its key, a title, a text for who cannot see it, and the figure.
+
+    ``png`` is the figure as a PNG, where it has been made before.
+    """
 
     key: str
     title: str
     alt: str
     figure: Figure
+    png: bytes | None = None
 
     @property
     def uri(self) -> str:
         """The picture as a PNG, as a ``data:`` address."""
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
-        return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+        data = png(self.figure, DPI) if self.png is None else self.png
+        return "data:image/png;base64," + base64.b64encode(data).decode()
 
 
-def write_pdf(drawn: Sequence[Drawn], name: str) -> bytes:
-    """Return a PDF with a page for each picture; the same bytes for the same run."""
-    buffer = io.BytesIO()
-    with PdfPages(buffer, metadata={"Title": name, "CreationDate": None, "Producer": None}) as pdf:
-        for each in drawn:
-            pdf.savefig(each.figure)
-    return buffer.getvalue()
-
-
-def draw_raster(config: Config, path: Path, panel: Panel, areas: Any, key: str, alt: str) -> Drawn:
+def draw_raster(path: Path, panel: Panel, files: RasterFiles, borders: Borders) -> Figure:
     """Draw a raster with the borders of the areas, for print."""
-    shown = Overview.read(path, 1000)
+    shown = Overview.read(files, path, 1000)
     figure = new_figure(6.2, 6.2 * shown.tall(0.4, 1.9) * 0.9 + 1.1)
     axes = figure.add_axes((0.03, 0.03, 0.94, 0.89))
-    draw_map(axes, shown, outlines(areas, shown.extent), panel)
+    draw_map(axes, shown, borders.rings(path, shown.extent), panel)
     draw_scale_bar(axes, shown)
-    return Drawn(key, f"{config.name}: {panel.title}", alt, figure)
+    return figure
 
 
 def draw_fit(config: Config, areas: Any) -> Drawn:
@@ -121,9 +116,9 @@ def draw_calibration(evaluation: Mapping[str, Any]) -> Drawn | None:
     return Drawn("calibration", "Calibration", alt, figure)
 
 
-def draw_targeting(config: Config, out: Path, verdict: str) -> Drawn | None:
+def draw_targeting(config: Config, found: pd.DataFrame | None, verdict: str) -> Drawn | None:
     """Draw the share of cases that the people of highest rate hold; None without the table."""
-    table = targeting_curve(out / TARGETING)
+    table = targeting_curve(found)
     if table is None:
         return None
     words = config.response_kind
@@ -184,7 +179,7 @@ def draw_residuals(shapes: np.ndarray, residual: np.ndarray) -> Drawn:
     axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     title = "Residuals of the areas, in predictive standard deviations"
-    axes.set_title(title, loc="left", size=11.5, color=INK, pad=7)
+    axes.set_title(title, loc="left", y=1.0, size=11.5, color=INK, pad=7)
     for n, (value, colour) in enumerate(zip(RESIDUALS.breaks, RESIDUALS.colours, strict=True)):
         at = 0.06 + 0.125 * n
         patch = {"facecolor": colour, "edgecolor": MUTED, "linewidth": 0.5}

@@ -9,6 +9,7 @@ import numpy as np
 
 from geo.core.text_safety import one_line_text
 from geo.writers.colours import Scale
+from geo.writers.raster_files import RasterFiles
 from pipeline.config.schema import Config
 from pipeline.products.colours import level_product, raster_scale
 from pipeline.products.suppressed import count_texts
@@ -22,6 +23,7 @@ from pipeline.reporting.words import UNKNOWN, number, percent
 def map_data(
     config: Config,
     out: Path,
+    files: RasterFiles,
     areas: Any,
     names: list[str],
     plane: Plane,
@@ -35,6 +37,8 @@ def map_data(
     config : Config
     out : Path
         Output directory.
+    files : RasterFiles
+        Open files.
     areas : GeoDataFrame
         Layer of ``areas.gpkg``, (n_area,).
     names : list of str
@@ -52,7 +56,7 @@ def map_data(
         ``left`` and ``right`` (names of the first layers).
     """
     ids = [str(each) for each in areas.iloc[:, 0]]
-    times = time_layers(config, out, periods, ids, PIXELS // 2)
+    times = time_layers(config, out, files, periods, ids, PIXELS // 2)
     rasters = [
         {
             "name": each.name,
@@ -64,9 +68,9 @@ def map_data(
             "values": each.values,
             "side": each.shrunk,
         }
-        for each in pictures(config, out, PIXELS // 2 if times else PIXELS)
+        for each in pictures(config, out, files, PIXELS // 2 if times else PIXELS)
     ]
-    fills = area_layers(config, out, areas)
+    fills = area_layers(config, out, files, areas)
     shown = [each["name"] for each in rasters] + [each["name"] for each in fills]
     response = config.response_kind
     left = response.mean_map
@@ -87,13 +91,13 @@ def map_data(
     }
 
 
-def area_layers(config: Config, out: Path, areas: Any) -> list[dict[str, Any]]:
+def area_layers(config: Config, out: Path, files: RasterFiles, areas: Any) -> list[dict[str, Any]]:
     """Return the layers that colour areas: what was observed, what was fitted, what is left."""
     product = level_product(config)
     response = config.response_kind
     columns = [(name, response.fill(title)) for name, title in response.layers.items()]
     unit = response.in_unit("{}")
-    scale = raster_scale(config, out, product)
+    scale = raster_scale(config, out, product, files)
     if scale is None:
         values = areas[columns[0][0]].to_numpy(np.float64)
         scale = Scale.of(values, low=product.low, high=product.high, ramp=product.ramp)

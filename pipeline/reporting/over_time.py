@@ -11,6 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from geo.writers.colours import Scale
+from geo.writers.raster_files import RasterFiles
 from pipeline.config.schema import Config
 from pipeline.products.periods import over_time, rasters_over_time
 from pipeline.products.product_types import Layer
@@ -32,7 +33,12 @@ def read_periods(config: Config, out: Path) -> pd.DataFrame | None:
 
 
 def time_layers(
-    config: Config, out: Path, table: pd.DataFrame | None, ids: Sequence[str], n_pixel: int
+    config: Config,
+    out: Path,
+    files: RasterFiles,
+    table: pd.DataFrame | None,
+    ids: Sequence[str],
+    n_pixel: int,
 ) -> list[dict[str, Any]]:
     """Return the layers of the map over time, of two periods or more; those of most are first.
 
@@ -41,6 +47,8 @@ def time_layers(
     config : Config
     out : Path
         Output directory.
+    files : RasterFiles
+        Open files.
     table : DataFrame or None
         Of :func:`read_periods`.
     ids : sequence of str
@@ -63,7 +71,7 @@ def time_layers(
     ]
     rasters = rasters_over_time(config, out)
     n_picture = sum(len(paths) for _, paths in rasters)
-    of_pixels = [_of_pixels(*each, ahead, n_pixel // n_picture) for each in rasters]
+    of_pixels = [_of_pixels(*each, ahead, files, n_pixel // n_picture) for each in rasters]
     known = [each for each in (*of_pixels, *of_areas) if len(each["frames"]) > 1]
     return sorted(known, key=lambda each: -len(each["frames"]))
 
@@ -79,16 +87,19 @@ def _layer(layer: Layer, what: str, scale: Scale, frames: list[dict[str, Any]]) 
 
 
 def _of_pixels(
-    layer: Layer, paths: dict[str, Path], ahead: dict[str, bool], limit: int
+    layer: Layer,
+    paths: dict[str, Path],
+    ahead: dict[str, bool],
+    files: RasterFiles,
+    limit: int,
 ) -> dict[str, Any]:
     product = layer.product
-    files = list(paths.values())
-    scale = Scale.of_rasters(files, low=product.low, high=product.high, ramp=product.ramp)
+    scale = files.scale(list(paths.values()), low=product.low, high=product.high, ramp=product.ramp)
     frames = [
         {
             "label": label,
             "forecast": ahead[label],
-            "uri": data_uri(read_limited(path, limit)[0], scale),
+            "uri": data_uri(read_limited(files, path, limit)[0], scale),
         }
         for label, path in paths.items()
     ]

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import geopandas as gpd
 import numpy as np
 import rasterio
 import shapely
 
-from geo.grids.reproject import reproject
-from geo.sources.registry import source_of
+from geo.writers.raster_files import RasterFiles
+from pipeline.reporting.borders import Borders
 
 WIDTH = 2000.0
 #: Tolerance of simplified borders, units: half a unit is a quarter of a pixel of a wide screen.
@@ -90,14 +89,19 @@ class Plane:
         return (points - [self.left, self.bottom]) * self.scale
 
 
-def areas_on_plane(areas: gpd.GeoDataFrame, raster: Path | None) -> tuple[Plane, np.ndarray]:
+def areas_on_plane(
+    borders: Borders, raster: Path | None, files: RasterFiles
+) -> tuple[Plane, np.ndarray]:
     """Return the plane of a run, and the shapes of its areas on it, simplified.
 
     Parameters
     ----------
-    areas : GeoDataFrame
+    borders : Borders
+        Of the areas.
     raster : Path or None
         A raster of the run; without one, the areas' own CRS and bounds are the plane's.
+    files : RasterFiles
+        Open files.
 
     Returns
     -------
@@ -106,11 +110,11 @@ def areas_on_plane(areas: gpd.GeoDataFrame, raster: Path | None) -> tuple[Plane,
         Polygons; neighbours share their simplified borders.
     """
     if raster is None:
-        moved = areas.geometry
-        plane = Plane.of(tuple(moved.total_bounds), areas.crs)
+        moved = borders.areas.geometry
+        plane = Plane.of(tuple(moved.total_bounds), moved.crs)
     else:
-        moved = reproject(areas.geometry, source_of(raster).grid)
-        with rasterio.open(raster) as source:
+        moved = borders.on(raster)
+        with files.open(raster) as source:
             plane = Plane.of(tuple(source.bounds), source.crs)
     placed = shapely.transform(shapely.force_2d(np.asarray(moved.array)), plane.place)
     return plane, shapely.coverage_simplify(placed, TOLERANCE)

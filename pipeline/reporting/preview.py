@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyogrio
-import rasterio
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
@@ -18,17 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, StrMethodFormatter
 from rasterio.enums import Resampling
 
-from geo.grids.reproject import reproject
-from geo.sources.registry import source_of
 from geo.writers.colours import Scale, number_text
+from geo.writers.raster_files import RasterFiles
 from pipeline.config.schema import Config
 from pipeline.products.colours import raster_scale
-from pipeline.products.products import (
-    AREAS_GPKG,
-    AREAS_LAYER,
-    raster,
-)
+from pipeline.products.products import raster
 from pipeline.products.suppressed import ends_of
+from pipeline.reporting.borders import Borders
 from pipeline.reporting.plane import KM_DEGREE, aspect_of
 from pipeline.responses.response import Response
 
@@ -64,9 +58,9 @@ class Overview:
         return float(np.clip(self.aspect * (top - bottom) / (right - left), least, most))
 
     @classmethod
-    def read(cls, path: Path, n_side: int = 1400) -> Overview:
+    def read(cls, files: RasterFiles, path: Path, n_side: int = 1400) -> Overview:
         """Read a raster with ``n_side`` pixels a side at most, from its overviews if it has any."""
-        with rasterio.open(path) as source:
+        with files.open(path) as source:
             factor = max(1.0, max(source.height, source.width) / n_side)
             shape = (max(1, round(source.height / factor)), max(1, round(source.width / factor)))
             # Averaging removes the speckle of single pixels.
@@ -103,28 +97,33 @@ class BreakNorm(Normalize):
         return np.interp(value, self._places, self._breaks)
 
 
-def draw_preview(config: Config, directory: Path, verdict: str) -> Figure | None:
+def draw_preview(
+    config: Config, directory: Path, verdict: str, files: RasterFiles, borders: Borders
+) -> Figure | None:
     """Draw the maps and the fit of a directory in one picture; None without maps.
 
     Parameters
     ----------
     config : Config
     directory : Path
-        Has ``areas.gpkg`` and the rasters of mean and standard deviation.
+        Has the rasters of mean and standard deviation.
     verdict : str
         What the evaluation says of the map, in a line.
+    files : RasterFiles
+        Open files.
+    borders : Borders
+        Of the areas of the directory.
     """
     words = config.response_kind
     mean_map, sd_map = (raster(name) for name in (words.mean_map, words.spread_maps[0]))
-    scale, colours = (raster_scale(config, directory, each) for each in (mean_map, sd_map))
+    scale, colours = (raster_scale(config, directory, each, files) for each in (mean_map, sd_map))
     if scale is None or colours is None:
         return None
-    mean, sd = (Overview.read(directory / each.file) for each in (mean_map, sd_map))
-    areas = pyogrio.read_dataframe(directory / AREAS_GPKG.file, layer=AREAS_LAYER)
-    moved = reproject(areas.geometry, source_of(directory / mean_map.file).grid)
-    rings = outlines(moved, mean.extent)
+    mean, sd = (Overview.read(files, directory / each.file) for each in (mean_map, sd_map))
+    areas, path = borders.areas, directory / mean_map.file
+    rings = borders.rings(path, mean.extent)
     uncounted = ends_of(areas)[0].isna() & areas[words.level].notna()
-    absent = outlines(moved[uncounted], mean.extent)
+    absent = borders.rings(path, mean.extent, uncounted)
     figure, (left, middle, right) = _figure(titled(config), verdict, mean)
     draw_map(left, mean, rings, Panel(words.map_title, words.map_label, scale))
     spread = Panel(f"Uncertainty of the {words.quantity}", words.spread_label, colours)
@@ -164,19 +163,6 @@ def _figure(name: str, verdict: str, shown: Overview) -> tuple[Figure, list[Axes
     return figure, [figure.add_subplot(grid[0, column]) for column in (0, 1, 3)]
 
 
-def outlines(areas: Any, extent: tuple) -> list[np.ndarray]:
-    """Return the rings of the areas, simplified to the resolution of the picture."""
-    thin = max(extent[1] - extent[0], extent[3] - extent[2]) / 3000
-    rings = []
-    for shape in areas:
-        for part in getattr(shape, "geoms", [shape]):
-            if part is None or part.is_empty:
-                continue
-            for ring in (part.exterior, *part.interiors):
-                rings.append(np.asarray(ring.simplify(thin).coords)[:, :2])
-    return rings
-
-
 def draw_map(axes: Axes, shown: Overview, rings: list[np.ndarray], panel: Panel) -> None:
     """Draw a raster with the areas' outlines and a colour bar."""
     values, extent, scale = shown.values, shown.extent, panel.scale
@@ -193,7 +179,7 @@ def draw_map(axes: Axes, shown: Overview, rings: list[np.ndarray], panel: Panel)
         xlim=extent[:2], ylim=extent[2:], aspect=shown.aspect, anchor="N", xticks=[], yticks=[]
     )
     axes.set_facecolor(SEA)
-    axes.set_title(panel.title, loc="left", size=11.5, color=INK, pad=7)
+    axes.set_title(panel.title, loc="left", y=1.0, size=11.5, color=INK, pad=7)
     axes.spines[:].set_visible(False)
     bar = axes.figure.colorbar(
         image, ax=axes, location="bottom", fraction=0.035, pad=0.025, shrink=0.82, aspect=34,
@@ -357,7 +343,7 @@ FIT_PICTURES = {
 
 def prepare_plot(axes: Axes, title: str, x_label: str, y_label: str) -> None:
     """Give a square plot its title, labels and quiet axes."""
-    axes.set_title(title, loc="left", size=11.5, color=INK, pad=7)
+    axes.set_title(title, loc="left", y=1.0, size=11.5, color=INK, pad=7)
     axes.set_box_aspect(1)
     axes.set_anchor("N")
     axes.spines[["top", "right"]].set_visible(False)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import rasterio
 from PIL import Image
 from rasterio.enums import Resampling
 
 from geo.writers.colours import Scale
+from geo.writers.raster_files import RasterFiles
 from pipeline.config.schema import Config
 from pipeline.products.colours import level_product, scales
 from pipeline.products.periods import window_folders, window_layers
@@ -26,6 +26,7 @@ from pipeline.reporting.words import number
 PIXELS = 12_000_000
 #: Colours of a picture; one more is transparent.
 N_COLOUR = 255
+LEVEL = 7  # of compression: 9 takes five times as long, for a hundredth of the bytes
 COMPARISON = "compare.json"
 OF_WINDOWS = ("rate_mean", "rate_sd")  # rasters of a window that the page has
 CHANGES = ("difference_mean", "change_probability")  # rasters of a comparison
@@ -75,7 +76,9 @@ class Picture:
         )
 
 
-def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Picture]:
+def pictures(
+    config: Config, directory: Path, files: RasterFiles, n_pixel: int = PIXELS
+) -> list[Picture]:
     """Return a picture of every raster of a run, the mean first, of windows, and of the change.
 
     Parameters
@@ -83,6 +86,8 @@ def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Pic
     config : Config
     directory : Path
         Has the rasters.
+    files : RasterFiles
+        Open files.
     n_pixel : int
         Pixels of all pictures together.
     """
@@ -93,24 +98,29 @@ def pictures(config: Config, directory: Path, n_pixel: int = PIXELS) -> list[Pic
     ]
     windows = window_folders(config, directory)
     limit = n_pixel // max(len(wanted) + len(windows) * len(OF_WINDOWS), 1)
-    by_name = scales(directory, wanted)
-    found = [_picture(each, directory, by_name, limit) for each in wanted]
+    by_name = scales(directory, wanted, files)
+    found = [_picture(each, directory, by_name, files, limit) for each in wanted]
     for window, folder in windows:
         of_window = window_layers(config, window)
-        by_name = scales(folder, of_window)
+        by_name = scales(folder, of_window, files)
         found += [
-            _picture(each, folder, by_name, limit, f"{window.name}_")
+            _picture(each, folder, by_name, files, limit, f"{window.name}_")
             for each in of_window
             if each.name in OF_WINDOWS
         ]
-    return [*found, *_changes(config, directory, limit)]
+    return [*found, *_changes(config, directory, files, limit)]
 
 
 def _picture(
-    layer: Layer, folder: Path, by_name: Mapping[str, Scale], limit: int, before: str = ""
+    layer: Layer,
+    folder: Path,
+    by_name: Mapping[str, Scale],
+    files: RasterFiles,
+    limit: int,
+    before: str = "",
 ) -> Picture:
     """Return the picture of a raster in a folder; ``before`` is put before its name."""
-    values, shrunk = read_limited(folder / f"{layer.name}.tif", limit)
+    values, shrunk = read_limited(files, folder / f"{layer.name}.tif", limit)
     unit = "" if layer.unit == "1" else layer.unit
     title = layer.description[:1].upper() + layer.description[1:]
     name = f"{before}{layer.name}"
@@ -131,7 +141,7 @@ def comparison_of(config: Config, directory: Path) -> Path | None:
     return None
 
 
-def _changes(config: Config, directory: Path, limit: int) -> list[Picture]:
+def _changes(config: Config, directory: Path, files: RasterFiles, limit: int) -> list[Picture]:
     """Return pictures of the change from another map, if the run has been compared with one."""
     folder = comparison_of(config, directory)
     level = directory / level_product(config).file
@@ -140,29 +150,29 @@ def _changes(config: Config, directory: Path, limit: int) -> list[Picture]:
     found = []
     for name in CHANGES:
         path = folder / f"{name}.tif"
-        if not path.is_file() or _frame(path) != _frame(level):
+        if not path.is_file() or _frame(files, path) != _frame(files, level):
             continue
-        values, shrunk = read_limited(path, limit)
+        values, shrunk = read_limited(files, path, limit)
         if name == CHANGES[0]:
-            far = Scale.of_rasters([path], ramp="change").breaks
+            far = files.scale([path], ramp="change").breaks
             end = max(abs(far[0]), abs(far[-1]))
         low, high = (-end, end) if name == CHANGES[0] else (0.0, 1.0)
-        scale = Scale.of_rasters([path], low=low, high=high, ramp="change")
-        with rasterio.open(path) as source:
+        scale = files.scale([path], low=low, high=high, ramp="change")
+        with files.open(path) as source:
             title, unit = source.descriptions[0] or name, source.units[0] or ""
         title, unit = f"Change: {title}", "" if unit == "1" else unit
         found.append(Picture.of(name, title, unit, values, scale, shrunk))
     return found
 
 
-def _frame(path: Path) -> tuple[Any, ...]:
-    with rasterio.open(path) as source:
+def _frame(files: RasterFiles, path: Path) -> tuple[Any, ...]:
+    with files.open(path) as source:
         return source.shape, source.transform, source.crs
 
 
-def read_limited(path: Path, limit: int) -> tuple[np.ndarray, float]:
+def read_limited(files: RasterFiles, path: Path, limit: int) -> tuple[np.ndarray, float]:
     """Read a raster with ``limit`` pixels at most, averages of its own; return the side of one."""
-    with rasterio.open(path) as source:
+    with files.open(path) as source:
         side = max(1.0, float(np.sqrt(source.height * source.width / limit)))
         shape = (max(1, int(source.height / side)), max(1, int(source.width / side)))
         # A whole raster is read as it is: averaging by 1 would only take time.
@@ -195,7 +205,7 @@ def data_uri(values: np.ndarray, scale: Scale) -> str:
     image = Image.fromarray(index.astype(np.uint8))
     image.putpalette([0, 0, 0, *_palette(scale).ravel().tolist()])
     buffer = io.BytesIO()
-    image.save(buffer, "PNG", transparency=0, optimize=True)
+    image.save(buffer, "PNG", transparency=0, compress_level=LEVEL)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 

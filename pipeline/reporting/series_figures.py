@@ -83,7 +83,7 @@ def _draw_area(axes: Axes, rows: pd.DataFrame, name: str) -> None:
         mec=RED,
         mew=1.0,
     )
-    axes.set_title(name, loc="left", size=9, color=INK, pad=3)
+    axes.set_title(name, loc="left", y=1.0, size=9, color=INK, pad=3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(MUTED)
     axes.tick_params(labelsize=7.5, color=MUTED, labelcolor=INK)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyogrio
-import rasterio
+from matplotlib.figure import Figure
 
-from geo.grids.reproject import reproject
-from geo.sources.registry import source_of
+from geo.writers.raster_files import RasterFiles
 from pipeline.catalogue.write import write_catalogue
+from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
+from pipeline.core.progress import Progress
 from pipeline.evaluation.verdict import in_words, without_figures
 from pipeline.levels.level_files import write_joint_files
 from pipeline.products.colours import level_product, raster_scale
@@ -29,14 +32,16 @@ from pipeline.products.products import (
     REPORT_PICTURES,
     raster,
 )
+from pipeline.reporting.borders import Borders
+from pipeline.reporting.encode import Job, encoded, pdf, png
 from pipeline.reporting.figures import (
+    DPI,
     Drawn,
     draw_calibration,
     draw_fit,
     draw_raster,
     draw_residuals,
     draw_targeting,
-    write_pdf,
 )
 from pipeline.reporting.maps import map_data
 from pipeline.reporting.over_time import area_lines, read_periods
@@ -46,11 +51,13 @@ from pipeline.reporting.preview import Panel, draw_preview, titled
 from pipeline.reporting.rasters import comparison_of
 from pipeline.reporting.render import render
 from pipeline.reporting.series_figures import draw_series
-from pipeline.reporting.tables import name_column, other_tables
+from pipeline.reporting.tables import name_column, other_tables, read_targeting
 from pipeline.storage.files import atomic_write
 from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.store.balance import read_balance
 from pipeline.training.series import open_map
+
+BESIDE_DPI = 150  # of pictures that lie beside the maps
 
 
 def report_stage(context: StageContext) -> dict[str, Any]:
@@ -87,43 +94,46 @@ def report_stage(context: StageContext) -> dict[str, Any]:
         )
     verdict = without_figures(evaluation)
     said = in_words(evaluation)
-    with progress.task("report", 4) as task:
-        areas = pyogrio.read_dataframe(out / AREAS_GPKG.file, layer=AREAS_LAYER)
-        named = name_column(areas, str(areas.columns[0]), config.areas.name)
-        names = [str(each) for each in areas[named]]
-        raster = out / level_product(config).file
-        plane, shapes = areas_on_plane(areas, raster if raster.is_file() else None)
-        task.advance()
-        periods = read_periods(config, out)
-        data = map_data(config, out, areas, names, plane, shapes, periods)
-        task.advance()
-        drawn = _draw(config, out, areas, evaluation, shapes, said)
-        over_time = draw_series(
-            config, periods, dict(zip(areas.iloc[:, 0].astype(str), names, strict=True))
-        )
-        drawn += [] if over_time is None else [over_time]
-        _write_pictures(config, out, drawn, said)
-        write_joint_files(config, out, said)
-        task.advance()
-        found = Found(
-            config=config,
-            record=context.record,
-            evaluation=evaluation,
-            balance=read_balance(out, whole),
-            areas=areas.drop(columns="geometry"),
-            names=names,
-            lines=area_lines(periods),
-            sizes=_sizes(store, raster),
-            others=other_tables(out, comparison_of(config, out), config.response_kind.rate_unit),
-        )
-        page = render(page_content(found), drawn, data)
-        with atomic_write(out / REPORT_PICTURES.file) as file:
-            file.write(write_pdf(drawn, config.name))
-        with atomic_write(out / REPORT.file) as file:
-            file.write(page)
-        task.advance()
-    # Last: the catalogue has the checksum of every other file.
-    catalogue = write_catalogue(config, out, model, progress, verdict)
+    with RasterFiles() as files:
+        with progress.task("report", 4) as task:
+            areas = pyogrio.read_dataframe(out / AREAS_GPKG.file, layer=AREAS_LAYER)
+            borders, targeting = Borders(areas, files), read_targeting(out)
+            named = name_column(areas, str(areas.columns[0]), config.areas.name)
+            names = [str(each) for each in areas[named]]
+            raster = out / level_product(config).file
+            plane, shapes = areas_on_plane(borders, raster if raster.is_file() else None, files)
+            task.advance()
+            periods = read_periods(config, out)
+            data = map_data(config, out, files, areas, names, plane, shapes, periods)
+            task.advance()
+            drawn = _draw(config, out, files, borders, evaluation, shapes)
+            curve = draw_targeting(config, targeting, said)
+            over_time = draw_series(
+                config, periods, dict(zip(areas.iloc[:, 0].astype(str), names, strict=True))
+            )
+            drawn += [each for each in (curve, over_time) if each is not None]
+            preview = draw_preview(config, out, said, files, borders)
+            drawn = _write_pictures(config, out, drawn, preview, progress)
+            write_joint_files(config, out, said, files)
+            task.advance()
+            rate_unit = config.response_kind.rate_unit
+            found = Found(
+                config=config,
+                record=context.record,
+                evaluation=evaluation,
+                balance=read_balance(out, whole),
+                areas=areas.drop(columns="geometry"),
+                names=names,
+                lines=area_lines(periods),
+                sizes=_sizes(store, raster, files),
+                others=other_tables(out, comparison_of(config, out), rate_unit, targeting),
+            )
+            page = render(page_content(found), drawn, data)
+            with atomic_write(out / REPORT.file) as file:
+                file.write(page)
+            task.advance()
+        # Last: the catalogue has the checksum of every other file.
+        catalogue = write_catalogue(config, out, model, progress, verdict, files)
     progress.log(f"report: {out / REPORT.file}, {len(page) / 1e6:.1f} MB")
     return {
         "bytes": len(page),
@@ -160,31 +170,55 @@ def read_evaluation(
     return found if same else None
 
 
-def _write_pictures(config: Config, out: Path, drawn: Sequence[Drawn], verdict: str) -> None:
-    """Write the pictures that lie beside the maps; they too say what the evaluation found."""
-    preview = draw_preview(config, out, verdict)
-    found = {} if preview is None else {PREVIEW.file: preview}
+def _write_pictures(
+    config: Config,
+    out: Path,
+    drawn: Sequence[Drawn],
+    preview: Figure | None,
+    progress: Progress,
+) -> list[Drawn]:
+    """Write the pictures that lie beside the maps; return all of the page with their bytes.
+
+    They are encoded at once where this process may fork: no raster is read there.
+    """
+    title = titled(config)
+    jobs: dict[str, Job] = {
+        REPORT_PICTURES.file: partial(pdf, [each.figure for each in drawn], config.name)
+    }
+    if preview is not None:
+        jobs[PREVIEW.file] = partial(png, preview, BESIDE_DPI, title)
+    # The picture of targeting lies beside the maps, and is on the page: it is drawn for both.
+    names = {each.key: f"{each.key}.page" for each in drawn} | {"targeting": TARGETING_PNG.file}
     for each in drawn:
-        if each.key == "targeting":
-            found[TARGETING_PNG.file] = each.figure
-    for name, figure in found.items():
-        with atomic_write(out / name) as file:
-            figure.savefig(file, dpi=150, metadata={"Software": None, "Title": titled(config)})
+        beside = each.key == "targeting"
+        how = (BESIDE_DPI, title) if beside else (DPI,)
+        jobs[names[each.key]] = partial(png, each.figure, *how)
+    made = encoded(jobs, n_thread(config), progress)
+    for name in (PREVIEW.file, TARGETING_PNG.file, REPORT_PICTURES.file):
+        if name in made:
+            with atomic_write(out / name) as file:
+                file.write(made[name])
+    return [replace(each, png=made[names[each.key]]) for each in drawn]
 
 
-def _sizes(store: Any, raster: Path) -> dict[str, Any]:
+def _sizes(store: Any, raster: Path, files: RasterFiles) -> dict[str, Any]:
     sizes: dict[str, Any] = {"n_areas": store.n_bag, "n_pixels": store.n_pix}
     if raster.is_file():
-        with rasterio.open(raster) as source:
+        with files.open(raster) as source:
             sizes |= {"shape": source.shape, "crs": source.crs}
     return sizes
 
 
 def _draw(
-    config: Config, out: Path, areas: Any, evaluation: Any, shapes: np.ndarray, verdict: str
+    config: Config,
+    out: Path,
+    files: RasterFiles,
+    borders: Borders,
+    evaluation: Any,
+    shapes: np.ndarray,
 ) -> list[Drawn]:
     """Draw the static pictures that the run has."""
-    drawn = []
+    drawn, areas = [], borders.areas
     words = config.response_kind
     level, spread = level_product(config), raster(words.spread_maps[-1])
     unit = words.map_label
@@ -193,18 +227,16 @@ def _draw(
         (spread, "spread", f"Uncertainty of the {words.quantity}", f"standard deviation, {unit}"),
     )
     for product, key, title, label in kinds:
-        scale = raster_scale(config, out, product)
+        scale = raster_scale(config, out, product, files)
         if scale is None:
             continue
-        moved = reproject(areas.geometry, source_of(out / product.file).grid)
         alt = f"Map: {title.lower()}, {label}. Dark is high."
-        panel = Panel(title, label, scale)
-        drawn.append(draw_raster(config, out / product.file, panel, moved, key, alt))
+        figure = draw_raster(out / product.file, Panel(title, label, scale), files, borders)
+        drawn.append(Drawn(key, f"{config.name}: {title}", alt, figure))
     drawn.append(draw_fit(config, areas))
     calibration = None if evaluation is None else draw_calibration(evaluation)
     if calibration is not None:
         drawn.append(calibration)
     if "residual" in areas:
         drawn.append(draw_residuals(shapes, areas["residual"].to_numpy(np.float64)))
-    targeting = draw_targeting(config, out, verdict)
-    return drawn if targeting is None else [*drawn, targeting]
+    return drawn

@@ -85,7 +85,9 @@ def sheet(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Sheet:
     return Sheet(name, title, note, columns, numeric, rows)
 
 
-def other_tables(out: Path, compared: Path | None, rate_unit: str) -> dict[str, list[Sheet]]:
+def other_tables(
+    out: Path, compared: Path | None, rate_unit: str, targeting: pd.DataFrame | None
+) -> dict[str, list[Sheet]]:
     """Return the tables of the run that other stages may have left.
 
     Parameters
@@ -96,6 +98,8 @@ def other_tables(out: Path, compared: Path | None, rate_unit: str) -> dict[str, 
         Folder of a comparison with another map.
     rate_unit : str
         Of the rates in the tables of levels.
+    targeting : DataFrame or None
+        Of :func:`read_targeting`.
 
     Returns
     -------
@@ -106,7 +110,7 @@ def other_tables(out: Path, compared: Path | None, rate_unit: str) -> dict[str, 
     levels.sort(key=lambda each: len(each[1]))  # the country first
     return {
         "points": _points(out / POINTS_CSV.file),
-        "targeting": _targeting(out / TARGETING),
+        "targeting": _targeting(targeting),
         "levels": [_level(path, table, rate_unit) for path, table in levels],
         "comparison": [] if compared is None else _comparison(compared / COMPARISON),
     }
@@ -124,27 +128,29 @@ def _points(path: Path) -> list[Sheet]:
     return [sheet(pd.read_csv(path), path.name, "Points beside the areas", note)]
 
 
-def targeting_curve(path: Path) -> pd.DataFrame | None:
+def read_targeting(out: Path) -> pd.DataFrame | None:
+    """Read the table of targeting of an output directory; None if there is none."""
+    path = out / TARGETING
+    return pd.read_csv(path) if path.is_file() else None
+
+
+def targeting_curve(table: pd.DataFrame | None) -> pd.DataFrame | None:
     """Return the curve of targeting; None if there is none, or a table of another form."""
-    if not path.is_file():
-        return None
-    table = pd.read_csv(path)
-    return table if set(_CURVE) <= set(table.columns) else None
+    return table if table is not None and set(_CURVE) <= set(table.columns) else None
 
 
-def _targeting(path: Path) -> list[Sheet]:
+def _targeting(table: pd.DataFrame | None) -> list[Sheet]:
     """Return the table of targeting; of a curve, the rows of some round shares."""
-    if not path.is_file():
-        return []
-    table = targeting_curve(path)
     if table is None:
-        return [sheet(pd.read_csv(path), path.name, "Targeting")]
+        return []
+    if targeting_curve(table) is None:
+        return [sheet(table, TARGETING, "Targeting")]
     some = table[table["percent"].isin(_PERCENT)]
     note = (
         "Percent of people (or of cases), the cases that they hold, and the people needed for as "
-        f"many cases, with intervals; {path.name} has every percent."
+        f"many cases, with intervals; {TARGETING} has every percent."
     )
-    return [sheet(some, path.name, "Targeting", note)]
+    return [sheet(some, TARGETING, "Targeting", note)]
 
 
 def _level(path: Path, table: pd.DataFrame, rate_unit: str) -> Sheet:

@@ -15,11 +15,13 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from geo.writers.colours import Scale
+from geo.writers.raster_files import RasterFiles
 from pipeline.prediction.area_description import describe_areas
 from pipeline.products.colours import raster_scale
 from pipeline.products.products import RATE_MEAN, RATE_SD
 from pipeline.products.tags import run_tags
 from pipeline.reporting import preview
+from pipeline.reporting.borders import Borders
 from pipeline.reporting.preview import BreakNorm, draw_preview
 from tests.bands import read
 
@@ -39,7 +41,10 @@ def results(world, predicted, tmp_path_factory):
             draw(axes, shown, rings, panel)
 
         patch.setattr(preview, "draw_map", keep)
-        figure = draw_preview(config, out, "better: by area yes")
+        areas = gpd.read_file(out / "areas.gpkg", layer="areas")
+        with RasterFiles() as files:
+            borders = Borders(areas, files)
+            figure = draw_preview(config, out, "better: by area yes", files, borders)
     assert "better: by area yes" in [text.get_text() for text in figure.texts]
     return config, out, panels
 

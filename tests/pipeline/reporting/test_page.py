@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from geo.writers.colours import Scale
+from geo.writers.raster_files import RasterFiles
 from pipeline.config.level_schema import Reconcile
 from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
@@ -183,7 +184,8 @@ def test_the_same_run_gives_the_same_bytes(finished, copied, monkeypatch):
 
 
 def test_a_large_raster_is_shrunk_and_said_to_be(finished):
-    few = pictures(finished.config, finished.out, n_pixel=10 * 400)
+    with RasterFiles() as files:
+        few = pictures(finished.config, finished.out, files, n_pixel=10 * 400)
     assert picture(few[0].uri)[..., 0].size <= 400
     assert few[0].shrunk == pytest.approx(np.sqrt(50 * 56 / (4000 // (len(few)))), rel=0.05)
 
