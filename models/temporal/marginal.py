@@ -20,14 +20,14 @@ where areas are more than some dozens and periods at most some dozens. Both give
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
-from models.backend.arrays import cholesky, row_dot
+from models.backend.arrays import row_dot
 from models.backend.blas import on_all_cores
 from models.core.errors import NumericalError
 from models.temporal.markov import IMAGINARY
@@ -138,9 +138,10 @@ class MarginalPath:
         """Return the posterior of all ``v_t``, and the slopes of ``log Z`` where wanted."""
         known = len(self._before)
         joint = _Joint(self, [*self._before, *sites])
-        mean, cov, spread = joint.moments()
+        between = joint.covariance()
+        mean, cov, spread = joint.moments(between)
         log_z = joint.log_z - (self._known if known else 0.0)
-        by_time = joint.slopes(spread) if slopes else []
+        by_time = joint.slopes(spread, between) if slopes else []
         return Smoothed(mean[known:], cov[known:], log_z, by_time)
 
     def draws(self, sites: Sequence[Site], n_draws: int, rng: np.random.Generator) -> np.ndarray:
@@ -176,16 +177,21 @@ class MarginalPath:
         return self._turned(a, transposed=False)
 
     def _turned(self, a: np.ndarray, *, transposed: bool) -> np.ndarray:
-        found, first = [], 0
-        for each in self._shared:
-            root = each.root.T if transposed else each.root
-            stop = first + each.places.size * root.shape[1]
-            part = a[first:stop]
+        roots = [each.root.T if transposed else each.root for each in self._shared]
+        rows = [
+            each.places.size * root.shape[0] for each, root in zip(self._shared, roots, strict=True)
+        ]
+        found, first, to = np.empty((sum(rows), a.shape[1])), 0, 0
+        for each, root, n in zip(self._shared, roots, rows, strict=True):
+            part = a[first : first + each.places.size * root.shape[1]]
+            own = found[to : to + n]
             if each.copies > 1:
-                part = (root @ part.reshape(root.shape[1], -1)).reshape(-1, a.shape[1])
-            found.append(part)
-            first = stop
-        return np.concatenate(found)
+                shape = root.shape[1], -1
+                np.matmul(root, part.reshape(shape), out=own.reshape(root.shape[0], -1))
+            else:
+                own[:] = part
+            first, to = first + part.shape[0], to + n
+        return found
 
 
 class _Joint:
@@ -217,9 +223,14 @@ class _Joint:
         self._gd = self._g * self._d[:, None, :]
         linear, precision = self._summed(parts, self._d * alone)
         prior_linear = prior.folded(linear[:, None])[:, 0]
-        half_way = prior.folded(precision)
-        a = prior.folded(np.ascontiguousarray(half_way.T))
-        self._lower = _lower(np.eye(a.shape[0]) + 0.5 * (a + a.T))
+        # Matrices between all periods are a fit's largest: each makes room for the next.
+        precision = prior.folded(precision)
+        precision = np.ascontiguousarray(precision.T)
+        precision = prior.folded(precision)
+        _symmetrise(precision)
+        precision.flat[:: precision.shape[0] + 1] += 1.0
+        self._lower = _lower(precision)
+        del precision
         half_mean = solve_triangular(self._lower, prior_linear, lower=True, check_finite=False)
         self._mean = solve_triangular(
             self._lower, half_mean, lower=True, trans=1, check_finite=False
@@ -275,21 +286,27 @@ class _Joint:
         y = np.stack([site.load.T @ of for site, of in each], axis=1)
         return np.asarray(self._g @ (self._linear[:, :, None] - self._d[:, :, None] * y))
 
-    @cached_property
-    def _cov(self) -> np.ndarray:
-        """Covariance of what is factorised."""
-        found, info = lapack.dpotri(self._lower, lower=1)
+    def covariance(self) -> np.ndarray:
+        """Return the covariance of what is factorised, in the place of its factor."""
+        # In Fortran's order the lower factor is an upper one, in the same memory.
+        found, info = lapack.dpotri(self._lower.T, lower=0, overwrite_c=1)
         if info:
             msg = "the covariance of the periods' values could not be computed; use fewer points"
             raise NumericalError(msg)
-        return np.tril(found) + np.tril(found, -1).T
+        del self._lower
+        found = found.T
+        _mirror(found)
+        return np.asarray(found)
 
-    def moments(self) -> tuple[np.ndarray, list[Arrow], np.ndarray]:
-        """Return means, covariances, and the covariances of ``y`` over periods of each area."""
+    def moments(self, known: np.ndarray) -> tuple[np.ndarray, list[Arrow], np.ndarray]:
+        """Return means, covariances, and the covariances of ``y`` over periods of each area.
+
+        ``known`` is :meth:`covariance`.
+        """
         prior, split, n = self._prior, self._prior.split, len(self._sites)
         at = prior._at
-        half = prior.unfolded(self._cov)
-        cov = prior.unfolded(np.ascontiguousarray(half.T))
+        cov = np.ascontiguousarray(prior.unfolded(known).T)
+        cov = prior.unfolded(cov)
         mean = prior.unfolded(self._mean[:, None])[:, 0]
         shared = mean[at]
         effects = self._effects(shared[:, :, None])[:, :, 0]
@@ -342,7 +359,7 @@ class _Joint:
         on_all_cores(fill, range(n))
         return spread, crosses
 
-    def slopes(self, spread: np.ndarray) -> list[np.ndarray]:
+    def slopes(self, spread: np.ndarray, known: np.ndarray) -> list[np.ndarray]:
         """Return the slopes of ``log Z`` by the parameters of each group's kernel.
 
         With ``E`` the second moments of values between periods and ``K`` their prior covariance,
@@ -358,7 +375,7 @@ class _Joint:
             first = rows.stop
             if each.copies > 1:
                 about = self._mean[rows].reshape(rank, n)
-                moved = traced(self._cov[rows, rows], n) + about @ about.T - n * np.eye(rank)
+                moved = traced(known[rows, rows], n) + about @ about.T - n * np.eye(rank)
                 back = np.linalg.pinv(each.root)
                 by_k[each.number] += 0.5 * back.T @ moved @ back
         for number in prior._own:
@@ -391,11 +408,11 @@ class _Joint:
 
 
 def _lower(precision: np.ndarray) -> np.ndarray:
-    """Return the lower Cholesky factor."""
-    try:
-        found = np.asarray(cholesky(precision))
-    except np.linalg.LinAlgError:
-        found = np.full_like(precision, np.nan)
+    """Return the lower Cholesky factor, in the place of the matrix."""
+    found, info = lapack.dpotrf(precision.T, lower=0, overwrite_a=1)
+    found = found.T
+    if info:
+        found[:] = np.nan
     if not np.isfinite(np.diag(found)).all():
         msg = (
             "the periods' posterior broke down: its precision is not positive; use fewer "
@@ -403,6 +420,34 @@ def _lower(precision: np.ndarray) -> np.ndarray:
         )
         raise NumericalError(msg)
     return found
+
+
+BLOCK = 512  # rows and columns of a block that stays in the cache
+
+
+def _pairs_of_blocks(n: int) -> Iterator[tuple[slice, slice]]:
+    """Yield the blocks of a matrix on its diagonal and below, by rows and columns."""
+    starts = range(0, n, BLOCK)
+    for i in starts:
+        for j in range(0, i + 1, BLOCK):
+            yield slice(i, i + BLOCK), slice(j, j + BLOCK)
+
+
+def _symmetrise(a: np.ndarray) -> None:
+    """Write the mean of a matrix and its transpose into its place."""
+    for rows, columns in _pairs_of_blocks(a.shape[0]):
+        mean = 0.5 * (a[rows, columns] + a[columns, rows].T)
+        a[rows, columns], a[columns, rows] = mean, mean.T
+
+
+def _mirror(a: np.ndarray) -> None:
+    """Write the lower triangle of a matrix above its diagonal."""
+    for rows, columns in _pairs_of_blocks(a.shape[0]):
+        if rows == columns:
+            own = np.tril(a[rows, rows])
+            a[rows, rows] = own + np.tril(own, -1).T
+        else:
+            a[columns, rows] = a[rows, columns].T
 
 
 def _by_theta(group: Group, times: np.ndarray, by_k: np.ndarray | float) -> np.ndarray:
