@@ -7,7 +7,7 @@ loop (:mod:`models.training.loop`) uses nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -186,8 +186,8 @@ class BagSums(Protocol):
     def bags(self, state: State, cap: int) -> BagBlock:
         """Return all bags, of at most ``cap`` pixels each."""
 
-    def parts(self, asked_of: Iterable[tuple[Arrays, Sequence[int]]]) -> list[Stats]:
-        """Return the sums over some blocks under parameters of their own, each: one pass."""
+    def parts(self, asked_of: Iterable[tuple[Arrays, Sequence[int]]]) -> Iterator[Stats]:
+        """Yield the sums over some blocks under parameters of their own, each: one pass."""
 
 
 class Algorithm(Protocol):

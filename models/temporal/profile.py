@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,9 +50,12 @@ from models.temporal.sites import (
 from models.temporal.state_space import PathPrior, Smoothed
 from models.temporal.temporal_model import TemporalModel
 
-#: From a state's parameters for each period, and whether slopes by the kernel's are wanted, the
-#: sums of the periods.
-Evaluate = Callable[[list[tuple[int, Arrays]], bool], list[Stats]]
+#: From periods, what returns the parameters of one, whether slopes by the kernel's are wanted, and
+#: what takes its sums: what that returns of each. Both are called when their period's turn has
+#: come, maybe on threads: matrices over all values of all periods are a fit's memory.
+ParamsOf = Callable[[int], Arrays]
+Take = Callable[[int, Stats], Any]
+Evaluate = Callable[[Sequence[int], ParamsOf, bool, Take], list[Any]]
 SMALL = 1e-3  # share of a slope for a difference
 
 
@@ -86,6 +90,15 @@ class Visited:
     target: list[Site]
     ahead: Smoothed
     left: float
+
+
+class _Told(NamedTuple):
+    """What a period tells: its part of the bound, ``d_mean``, the site asked for; of slopes all."""
+
+    bound: float
+    d_mean: np.ndarray
+    asked: Site
+    slopes: tuple[Stats, Arrow, Site] | None
 
 
 class TemporalProfile(Profile[Visited]):
@@ -155,17 +168,13 @@ class TemporalProfile(Profile[Visited]):
         basis, now = self.smoothed(state)
         split = basis.split
         sites = unpacked(state.params, split)
-        asked = [
-            (t, {**model.shared_params(state), **basis.block_arrays(now.mean[t], now.cov[t])})
-            for t in self._periods
-        ]
-        waiting = self._ask(asked, slopes)
-        del asked  # matrices over all values, of each period: a fit's memory is how many it holds
-        bound, target = now.log_z + self._log_prior(state), list(sites)
-        sums, d_means, d_covs, wanted, wides = list[Stats](), [], list[Arrow](), [], list[Site]()
-        for t in self._periods:
-            own = waiting.pop(0)
-            bound += own.bound - sites[t].expected(now.mean[t], now.cov[t])
+        shared = model.shared_params(state)
+
+        def params_of(t: int) -> Arrays:
+            return {**shared, **basis.block_arrays(now.mean[t], now.cov[t])}
+
+        def told(t: int, own: Stats) -> _Told:
+            bound = own.bound - sites[t].expected(now.mean[t], now.cov[t])
             d_mean = basis.values(own.sums["alpha"])
             by_cov = -1.0 * Arrow.named(own.sums, "q")
             if "cov" in own.sums:
@@ -174,14 +183,17 @@ class TemporalProfile(Profile[Visited]):
             if not (np.isfinite(d_mean).all() and np.isfinite(d_cov.shared).all()):
                 raise NumericalError(sparse_gp.NOT_FINITE)
             plus, wide = signed_roots(-2.0 * d_cov, split)
-            target[t] = replace(plus, linear=d_mean + plus.times(now.mean[t]))
-            d_means.append(d_mean)
-            wanted.append(plus)
-            if slopes:
-                sums.append(own)
-                d_covs.append(d_cov)
-                wides.append(wide)
-            del own, by_cov, d_cov, wide
+            return _Told(bound, d_mean, plus, (own, d_cov, wide) if slopes else None)
+
+        bound, target = now.log_z + self._log_prior(state), list(sites)
+        found = self._ask(self._periods, params_of, slopes, told)
+        for t, own in zip(self._periods, found, strict=True):
+            bound += own.bound
+            target[t] = replace(own.asked, linear=own.d_mean + own.asked.times(now.mean[t]))
+        d_means, wanted = [own.d_mean for own in found], [own.asked for own in found]
+        sums, d_covs, wides = (
+            map(list, zip(*(own.slopes for own in found), strict=True)) if slopes else ([], [], [])
+        )
         ahead = self._prior(state).smooth(target, slopes=slopes)
         left = 0.0
         for t, d_mean, plus in zip(self._periods, d_means, wanted, strict=True):

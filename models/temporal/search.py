@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -16,8 +17,8 @@ from models.aggregate.refinement import UNPROMISED, Members, Refinement, stages_
 from models.aggregate.site_evidence import STEP
 from models.backend.blas import on_all_cores
 from models.core.block import BagBlock
-from models.core.protocol import Arrays, BagSums, State, Stats, override
-from models.temporal.profile import HeldSites, TemporalProfile
+from models.core.protocol import BagSums, State, override
+from models.temporal.profile import HeldSites, ParamsOf, Take, TemporalProfile
 from models.temporal.series_evidence import SeriesEvidence, find_series_places
 from models.temporal.sites import filled
 from models.temporal.temporal_model import TemporalModel
@@ -173,9 +174,10 @@ class TemporalRefinement(Refinement):
         block_period, cap = state.fixed["block_period"], int(state.fixed["climb_pixels"][0])
         blocks = {int(t): np.flatnonzero(block_period == t).tolist() for t in set(block_period)}
 
-        def ask(asked: list[tuple[int, Arrays]], slopes: bool) -> list[Stats]:
+        def ask(periods: Sequence[int], params_of: ParamsOf, slopes: bool, take: Take) -> list[Any]:
             wanted = {"slopes": np.array([slopes])}
-            return sums.parts(({**params, **wanted}, blocks[t]) for t, params in asked)
+            each = sums.parts(({**params_of(t), **wanted}, blocks[t]) for t in periods)
+            return [take(t, own) for t, own in zip(periods, each, strict=True)]
 
         whole = few = TemporalProfile(model, ask, sorted(blocks))
         pieces = FewByPeriod(model, sums, state, cap or ALL_PIXELS)
@@ -221,13 +223,14 @@ class FewByPeriod:
         period = bags.bag // self._n_area
         return {t: bags.at(np.flatnonzero(period == t)) for t in np.unique(period).tolist()}
 
-    def sums(self, asked: list[tuple[int, Arrays]], slopes: bool) -> list[Stats]:
-        """Return the sums of periods under parameters of their own."""
+    def sums(
+        self, periods: Sequence[int], params_of: ParamsOf, slopes: bool, take: Take
+    ) -> list[Any]:
+        """Return what is taken from the sums of periods; see :data:`Evaluate` of the profile."""
         few = {"slopes": np.array([slopes]), "thin": np.array([self._cap])}
         blocks = self.blocks
 
-        def one(of: tuple[int, Arrays]) -> Stats:
-            t, params = of
-            return self._model.block_stats({**params, **few}, blocks[t], None)[0]
+        def one(t: int) -> Any:
+            return take(t, self._model.block_stats({**params_of(t), **few}, blocks[t], None)[0])
 
-        return on_all_cores(one, asked)
+        return on_all_cores(one, periods)

@@ -11,16 +11,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from models.aggregate.posterior import WEIGHT, member_states
 from models.aggregate.vbagg import NARROW_ROOT
 from models.core.errors import BagsError
-from models.core.protocol import Arrays, Model, State, Stats
+from models.core.protocol import Arrays, Model, State
 from models.temporal.periods import Period, PeriodSource
-from models.temporal.profile import Evaluate, TemporalProfile, carried_to
+from models.temporal.profile import Evaluate, ParamsOf, Take, TemporalProfile, carried_to
 from models.temporal.sites import ROOT, SITE, Site, Split, filled, packed, together, unpacked
 from models.temporal.state_space import PathPrior
 from models.temporal.temporal_model import TemporalModel
@@ -143,10 +143,11 @@ def updated(
 def _asking(executor: Executor, source: PeriodSource, first: int) -> Evaluate:
     blocks = {int(t): np.flatnonzero(source.block_period == t) for t in source.block_period}
 
-    def ask(asked: list[tuple[int, Arrays]], slopes: bool) -> list[Stats]:
+    def ask(periods: Sequence[int], params_of: ParamsOf, slopes: bool, take: Take) -> list[Any]:
         wanted = {"slopes": np.array([slopes])}
         return [
-            executor.sum({**params, **wanted}, blocks[t + first].tolist()) for t, params in asked
+            take(t, executor.sum({**params_of(t), **wanted}, blocks[t + first].tolist()))
+            for t in periods
         ]
 
     return ask

@@ -7,7 +7,7 @@ more time for that than for their arithmetic.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -124,11 +124,11 @@ class WholeSums:
         """Return all bags, of at most ``cap`` pixels each."""
         return self._brought(state, cap).bags
 
-    def parts(self, asked_of: Iterable[tuple[Arrays, Sequence[int]]]) -> list[Stats]:
-        """Return the sums over some blocks under parameters of their own, each: one pass."""
-        found = [self._executor.sum(params, blocks) for params, blocks in asked_of]
+    def parts(self, asked_of: Iterable[tuple[Arrays, Sequence[int]]]) -> Iterator[Stats]:
+        """Yield the sums over some blocks under parameters of their own, each: one pass."""
+        for params, blocks in asked_of:
+            yield self._executor.sum(params, blocks)
         self.on_pass()
-        return found
 
     def _brought(self, state: State, cap: int) -> FewPixels:
         if cap not in self._few:

@@ -13,7 +13,7 @@ from models.aggregate.site_evidence import SiteEvidence
 from models.backend.blas import one_blas_thread
 from models.core.block import BLOCK_PIXELS, BagBlock, Bags
 from models.core.errors import ModelError
-from models.core.protocol import Arrays, State, Stats
+from models.core.protocol import State, Stats
 from models.gp.inducing_points import MOST_AREAS
 from models.gp.kernel_model import whitened
 from models.gp.sparse_gp import LONGEST_STEP
@@ -213,9 +213,12 @@ def _probe_series(
     }
     kept: list[Stats] = []
 
-    def ask(asked: list[tuple[int, Arrays]], slopes: bool) -> list[Stats]:
+    def ask(periods: Any, params_of: Any, slopes: bool, take: Any) -> list[Any]:
         del slopes
-        return kept or [model.block_stats(own, blocks[t], None)[0] for t, own in asked]
+        return [
+            take(t, kept[t] if kept else model.block_stats(params_of(t), blocks[t], None)[0])
+            for t in periods
+        ]
 
     def profile() -> TemporalProfile:
         return TemporalProfile(model, ask, range(n_here))
@@ -225,7 +228,7 @@ def _probe_series(
     shared = model.shared_params(state)
     params = {t: {**shared, **basis.block_arrays(now.mean[t], now.cov[t])} for t in range(n_here)}
     pixel = _fastest(lambda: model.block_stats(params[0], blocks[0], None)) / blocks[0].n_pix
-    kept += ask(list(params.items()), True)
+    kept += ask(list(params), params.__getitem__, True, lambda _, own: own)
     update = _fastest(lambda: profile().at(state, np.inf), repeats=2) / n_here
     space, sites = model.state_space(state), unpacked(state.params, basis.split)
     smooth = _fastest(lambda: space.smooth(sites), repeats=2) / n_here

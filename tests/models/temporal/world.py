@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from models import Bags, Period, PeriodSource, SpaceTime
-from models.core.protocol import State, Stats
+from models.core.protocol import State
 from models.temporal.profile import TemporalProfile
 
 SIDE, AREAS = 8, 2  # pixels along a side, and areas
@@ -67,16 +67,15 @@ class Held:
         """Return the profile bound over some periods."""
         return TemporalProfile(self.model, self._sums, periods)
 
-    def _sums(self, asked: list[tuple[int, Any]], slopes: bool) -> list[Stats]:
+    def _sums(self, periods: list[int], params_of: Any, slopes: bool, take: Any) -> list[Any]:
         found = []
-        for t, params in asked:
+        for t in periods:
+            params = {**params_of(t), "slopes": np.array([slopes])}
             own = [
-                self.model.block_stats(
-                    {**params, "slopes": np.array([slopes])}, self.source.read(k), None
-                )[0]
+                self.model.block_stats(params, self.source.read(k), None)[0]
                 for k in np.flatnonzero(self.source.block_period == t)
             ]
-            found.append(sum(own[1:], own[0]))
+            found.append(take(t, sum(own[1:], own[0])))
         return found
 
     def best(self, state: State | None = None, tolerance: float = 1e-9) -> State:
