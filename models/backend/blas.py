@@ -65,7 +65,7 @@ def _take_control() -> None:
 
 def on_all_cores(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
     """Map in threads, one for each core, each with one BLAS thread."""
-    n = min(len(items), len(os.sched_getaffinity(0)))
+    n = max(1, min(len(items), len(os.sched_getaffinity(0))))
     with one_blas_thread(), ThreadPoolExecutor(n, thread_name_prefix="core") as pool:
         return list(pool.map(function, items))
 

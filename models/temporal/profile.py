@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from models.aggregate.profile_bound import Profile
+from models.backend.blas import on_all_cores
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State, Stats, override
 from models.gp import sparse_gp
@@ -313,11 +314,16 @@ class HeldSites:
         grad = model.log_prior(away)[1]
         turn, by_mean = Turn(basis.split), 0.0
         raised = basis.values(model.constant_values(state.fixed))
-        for site, m, s in zip(sites, found.mean, found.cov, strict=True):
-            off = site.pull(m)
-            turn.outer(1.0, off, m)
-            turn.product(-1.0, site.precision, s)
-            by_mean += float(raised @ off)
+
+        def part(t: int) -> tuple[Turn, float]:
+            own, off = Turn(basis.split), sites[t].pull(found.mean[t])
+            own.outer(1.0, off, found.mean[t])
+            own.product(-1.0, sites[t].precision, found.cov[t])
+            return own, float(raised @ off)
+
+        for own, up in on_all_cores(part, range(len(sites))):
+            turn.join(own)
+            by_mean += up
         return np.concatenate(
             [
                 by_mean + grad["mean"],
@@ -367,6 +373,11 @@ class Turn:
         shared, own = left.product(right)
         self.shared += factor * shared
         self.own += factor * own
+
+    def join(self, other: Turn) -> None:
+        """Add another sum."""
+        self.shared += other.shared
+        self.own += other.own
 
     def add(self, factor: float, a: Arrow) -> None:
         """Add a matrix."""

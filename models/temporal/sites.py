@@ -21,6 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
+from models.backend.blas import on_all_cores
 from models.core.protocol import Arrays, State
 
 LINEAR, ROOT, LOAD, OWN = SITE = ("site_linear", "site_root", "site_load", "site_own")
@@ -368,19 +369,18 @@ def carried(
     raised : (n_value,) float64
         Added to the old values.
     """
-    found = []
-    for site in sites:
+
+    def one(site: Site) -> Site:
         shared, own = site.split.parts(site.linear - site.times(raised))
-        found.append(
-            Site(
-                site.split.join(turn.T @ shared, ratio * own),
-                site.root @ turn,
-                turn.T @ site.load / ratio,
-                site.own * ratio**2,
-                site.split,
-            )
+        return Site(
+            site.split.join(turn.T @ shared, ratio * own),
+            site.root @ turn,
+            turn.T @ site.load / ratio,
+            site.own * ratio**2,
+            site.split,
         )
-    return found
+
+    return on_all_cores(one, sites)
 
 
 def symmetric(a: np.ndarray) -> np.ndarray:
