@@ -27,6 +27,7 @@ from tests.pipeline.conftest import Files
 from tests.typed import run_each
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("forked_workers")
 
 
 def _run(files: Any, out: str, **compute: Any) -> Path:
