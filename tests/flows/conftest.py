@@ -40,7 +40,8 @@ class Server:
         self.port = free_port()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.login: str | None = None  # user:password
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        lacking = str(ROOT / "tests/flows/lacking")
+        paths = [str(ROOT), lacking, *filter(None, [os.environ.get("PYTHONPATH")])]
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")},
             "PYTHONPATH": os.pathsep.join(paths),
