@@ -4,6 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli.main import main
+from pipeline.config.reader import load_config
+from pipeline.core.progress import Silent
+from pipeline.run.runner import run_stages
 
 
 def edit(path: Path, changes: dict[str, str]) -> None:
@@ -19,6 +22,11 @@ def run_each(config: object, *stages: str) -> None:
     """Run stages one after the other, each by a command that has to succeed."""
     for stage in stages:
         assert main([stage, str(config), "--quiet"]) == 0, stage
+
+
+def take_in(config: object) -> None:
+    """Let a fitted series take in what is new, as ``disagg update`` does, without a report."""
+    run_stages(load_config(str(config)), ("ingest", "fit", "predict"), Silent(), update="only")
 
 
 def errors(capsys: Any) -> list[str]:

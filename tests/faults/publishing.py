@@ -60,10 +60,20 @@ class Moment(Weather):
 
 
 class StoreBench(Processes):
-    """A store, publishers with a directory each, and a reader in the background."""
+    """A store, publishers with a directory each, and a reader in the background.
 
-    def __init__(self, directory: Path) -> None:
+    Parameters
+    ----------
+    directory : Path
+        For everything.
+    reader : bool
+        False where nobody asks what it has read: it never rests.
+    """
+
+    def __init__(self, directory: Path, *, reader: bool = True) -> None:
         super().__init__(directory)
+        self._reader: subprocess.Popen[str] | None = None
+        self._reading = reader
         self.stamp, self.n_request = 0, 0
         self.seen: dict[str, str] = {}  # of every version ever listed: its fingerprint
 
@@ -76,9 +86,9 @@ class StoreBench(Processes):
         assert self.server.stdout is not None
         self.endpoint = self.server.stdout.readline().strip()
         request(self.endpoint, "PUT", "/faults")
-        self._reader = self._stack.enter_context(
-            _program("tests.faults.reader", self.endpoint, PATH)
-        )
+        if self._reading:
+            reader = _program("tests.faults.reader", self.endpoint, PATH)
+            self._reader = self._stack.enter_context(reader)
         for _ in range(KEEP):
             still = Moment()
             with self.publishing("a", still) as run:
@@ -96,6 +106,7 @@ class StoreBench(Processes):
 
     def reads(self, least: int = 0) -> dict[str, Any]:
         """Let the reader make a number of reads at least; end it, return what it found."""
+        assert self._reader is not None
         out, last = self._reader.stdout, "0"
         assert out is not None
         while int(last) < least:

@@ -21,7 +21,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreBench]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in KEYS.items():  # which the bench sets for good
             patch.setenv(name, value)
-        with StoreBench(tmp_path_factory.mktemp("f")) as bench:
+        with StoreBench(tmp_path_factory.mktemp("f"), reader=False) as bench:
             yield bench
 
 

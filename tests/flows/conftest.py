@@ -40,7 +40,8 @@ class Server:
         self.port = free_port()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.login: str | None = None  # user:password
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        lacking = str(ROOT / "tests/flows/lacking")
+        paths = [str(ROOT), lacking, *filter(None, [os.environ.get("PYTHONPATH")])]
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")},
             "PYTHONPATH": os.pathsep.join(paths),
@@ -209,9 +210,23 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 
 @pytest.fixture(scope="session")
-def server(start_server: Callable[..., Server]) -> Server:
+def _server(start_server: Callable[..., Server]) -> Server:
     """Start one server for all quick tests."""
     return start_server()
+
+
+@pytest.fixture
+def server(_server: Server) -> Iterator[Server]:
+    """Give the one server; what a test has started beside it ends with the test.
+
+    A worker and a watch that wait, and the server that they ask, take an eighth of a core.
+    """
+    n_before = len(_server.processes)
+    yield _server
+    for process in _server.processes[n_before:]:
+        _server.kill(process)
+        process.wait()
+    del _server.processes[n_before:]
 
 
 TINY = CountrySpec((48, 54), 1 / 6, 1300, 24, 12, 2e6, covariates=tuple(LAYERS)[:3], n_inducing=20)

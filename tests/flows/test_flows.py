@@ -186,8 +186,8 @@ def test_ends_have_their_names(pretend):
 
 @pytest.mark.timeout(900)
 def test_a_month_is_published_by_an_update(harness, tmp_path):
-    gates = "gates: {better_than_constant: false}\nupdate: {settle_s: 0}\n"
-    config = write_inputs(tmp_path, 3, more=gates)
+    more = "gates: {better_than_constant: false}\nupdate: {settle_s: 0}\n"
+    config = write_inputs(tmp_path, 3, more=f"{more}evaluate: {{schemes: [], calibration: none}}\n")
 
     def run():
         state = update_map(str(config), return_state=True)

@@ -17,7 +17,8 @@ def logs(server, number):
 @pytest.mark.timeout(300)
 def test_new_counts_start_a_run_that_is_published_and_bad_ones_fail_once(server, make_map):
     """CI's own: deploy, sense a counts file, finish; then one line for one bad cell."""
-    made = make_map("sensed", gates={"min_gain": -100.0, "coverage": [0.0, 1.0]})
+    sooner = {"model": {"integrate": "none"}, "evaluate": {"calibration": "none"}}
+    made = make_map("sensed", gates={"min_gain": -100.0, "coverage": [0.0, 1.0]}, **sooner)
     assert server.deploy(made.config, cron="0 0 1 1 *") == ["update-map/sensed"]
     server.worker()
     server.watch(made.config, grace=25.0)  # starts of seconds are no deaths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +152,22 @@ def quarters(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shorten(patch)
         run_each(config, "ingest", "fit", "predict", "report")
     return config.parent / "out"
+
+
+@pytest.fixture(scope="module")
+def forked_workers() -> Iterator[None]:
+    """Fork Dask's workers from a process with their imports, which cost each of them a second.
+
+    What they share with workers that are spawned is all but those imports.
+    """
+    import dask
+    import distributed.utils
+
+    importlib.import_module("tests.command")  # which says what that process imports
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distributed.utils, "_forkserver_preload_set", True)
+        with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+            yield
 
 
 class Files:

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,21 @@ from pipeline.cli.main import main
 from pipeline.cluster.cluster import check_scheduler, open_cluster
 from pipeline.config.compute_schema import Compute
 from pipeline.config.reader import load_config
+from pipeline.ingest import prepare
+from pipeline.store.bag_store import StoreLayout
 from pipeline.updates.retry import RetryPolicy
 from tests.pipeline.conftest import Files
 from tests.typed import run_each
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures("forked_workers")
 
 
 def _run(files: Any, out: str, **compute: Any) -> Path:
     mapping = {
         **files.mapping(),
-        "model": {"inducing": 5},
+        # Steps of the workers: a fit of so few pixels to its optimum would be the driver's alone.
+        "model": {"inducing": 5, "options": {"posterior_steps": "adam"}},
         "fit": {"max_epochs": 3, "batch_areas": 4, "seed": 1},
         "evaluate": {"folds": 3, "schemes": ["area"]},
         "compute": compute,
@@ -52,6 +57,15 @@ def _assert_same(files: Any, one: str, other: str) -> None:
         json.loads((files.directory / o / "evaluation.json").read_text()) for o in (one, other)
     ]
     assert reports[0]["held_out"] == reports[1]["held_out"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _several_blocks():
+    """Have several blocks in a tiny store: of a single one workers would compute nothing."""
+    layout = StoreLayout(block_pixels=150, chunk_pixels=64, shard_pixels=512)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepare, "write_bags", partial(prepare.write_bags, layout=layout))
+        yield
 
 
 @pytest.fixture(scope="module")

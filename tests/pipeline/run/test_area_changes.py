@@ -23,7 +23,7 @@ from tests.pipeline.series_inputs import (
     store_of,
     write_inputs,
 )
-from tests.typed import edit, run_each
+from tests.typed import edit, run_each, take_in
 
 pytestmark = pytest.mark.ci
 
@@ -147,7 +147,7 @@ def test_a_month_is_taken_in_and_an_old_count_is_corrected(ran: Path, tmp_path: 
     table.loc[at, "cases"] = 40 + table.loc[at, "cases"].astype(int)
     table.to_csv(directory / "cases.csv", index=False)
     shutil.copy(directory / "rain_2024-01.tif", directory / "rain_2024-06.tif")
-    assert main(["update", str(directory / ran.name), "--quiet"]) == 0
+    take_in(directory / ran.name)
     before, after = (
         pd.read_csv(each / "out/periods.csv").set_index(["period", "id"])["mean"]
         for each in (ran.parent, directory)

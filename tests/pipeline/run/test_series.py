@@ -37,7 +37,7 @@ from tests.pipeline.series_inputs import (
     write_months,
     write_raster,
 )
-from tests.typed import edit, run_each
+from tests.typed import edit, run_each, take_in
 
 pytestmark = pytest.mark.ci
 
@@ -174,7 +174,7 @@ def test_a_correction_touches_its_month_alone(
     table = pd.read_csv(directory / "cases.csv", dtype=str)
     table.loc[(table["id"] == "A05") & (table["month"] == "2024-02"), "cases"] = "400"
     table.to_csv(directory / "cases.csv", index=False)
-    assert main(["update", str(directory / updated.name), "--quiet"]) == 0
+    take_in(directory / updated.name)
     now = json.loads((work / "series.json").read_text())
     changed = [k for k, v in now["responses"].items() if v != said["responses"][k]]
     assert changed == ["2024-02"]
@@ -297,7 +297,7 @@ def test_a_series_needs_no_effects_of_areas(tmp_path: Path) -> None:
     edit(config, {"model:\n": f"model:\n{own}"})
     run_each(config, "ingest", "fit")
     write_months(tmp_path, 4)
-    assert main(["update", str(config), "--quiet"]) == 0
+    take_in(config)
     told = json.loads((tmp_path / "out/run.json").read_text(encoding="utf-8"))
     named = told["stages"]["fit"]["summary"]["hyperparameters"]
     assert "smooth.variance[rain]" in named

@@ -15,7 +15,7 @@ from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.ingest.zone_months import kept_together
 from tests.pipeline.series_inputs import areas, counts, store_of, write_inputs
-from tests.typed import edit, run_each
+from tests.typed import edit, run_each, take_in
 
 MORE = """\
 points:
@@ -194,7 +194,7 @@ def test_a_run_uses_totals_and_says_so_and_an_update_takes_a_month_in(tmp_path: 
     write(directory, 5)
     shutil.copy(tmp_path / "areas.gpkg", directory)  # a file that is written anew is another
     shutil.copy(directory / "rain_2024-01.tif", directory / "rain_2024-05.tif")
-    assert main(["update", str(directory / config.name), "--quiet"]) == 0
+    take_in(directory / config.name)
     later = pd.read_csv(directory / "out/periods.csv", dtype=str)
     assert "2024-05" in set(later["period"])
 

@@ -13,8 +13,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+import pytest
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -28,8 +31,10 @@ def moto_server() -> Iterator[str]:
     """Run moto's server; give its address.
 
     It answers If-Match and If-None-Match of a PUT, but checks first and puts then: a lock makes one
-    step of the two, as Amazon's S3 and others do.
+    step of the two, as Amazon's S3 and others do. At each request it would look up all services
+    that it has on disk, and write a line.
     """
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler
     from moto.s3.responses import S3Response
     from moto.server import ThreadedMotoServer
 
@@ -39,14 +44,17 @@ def moto_server() -> Iterator[str]:
         with one:
             return put(self)
 
-    S3Response.put_object = put_alone
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        yield "http://{}:{}".format(*server.get_host_and_port())
-    finally:
-        server.stop()
-        S3Response.put_object = put
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(S3Response, "put_object", put_alone)
+        found = cache(DomainDispatcherApplication.get_backend_for_host)
+        patch.setattr(DomainDispatcherApplication, "get_backend_for_host", found)
+        patch.setattr(MotoRequestHandler, "log_request", lambda *_: None)
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        try:
+            yield "http://{}:{}".format(*server.get_host_and_port())
+        finally:
+            server.stop()
 
 
 def request(endpoint: str, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:

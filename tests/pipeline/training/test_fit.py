@@ -226,7 +226,7 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def mortal() -> Iterator[Client]:
+def mortal(forked_workers: None) -> Iterator[Client]:
     """Two workers in processes of their own, which nannies start again."""
     with (
         LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=":0") as cluster,

@@ -94,7 +94,7 @@ def test_workers_as_threads_and_resumed_on_another_number(
 
 @pytest.mark.ci
 def test_two_processes_and_resumed_on_threads(
-    store: BagStore, alone: Training, tmp_path: Path
+    store: BagStore, alone: Training, tmp_path: Path, forked_workers: None
 ) -> None:
     with cluster(2, processes=True) as processes, cluster(4, processes=False) as threads:
         assert_identical(fit(new_model(), store, processes), alone)
