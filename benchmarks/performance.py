@@ -173,10 +173,12 @@ def run_stage(stage: str, path: Path, out: Path | None, mode_alone: bool) -> dic
 
 def _child(*arguments: str, where: Path | None = None) -> tuple[dict[str, Any], str]:
     """Run a command of this Python; return its clock and processor time and memory, its output."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # what users run is compiled once
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, text=True, cwd=where or ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=env,
     )  # fmt: skip
     assert process.stdout is not None
     said = process.stdout.read()
