@@ -197,7 +197,6 @@ def _prepared(name: str, folder: Path) -> Path:
         return config
     if design.spec is not None:
         return simulate_country(folder, design.spec, design.seed)
-    os.environ.setdefault("DISAGG_SHARED_DATA", str(ROOT.parent / "shared/data"))
     folder.mkdir(parents=True)
     shutil.copyfile(ROOT / "examples/madagascar/disagg.yaml", config)
     return config
@@ -274,6 +273,7 @@ class Rows:
 
 def main() -> None:
     """Measure, and write the page."""
+    os.environ.setdefault("DISAGG_SHARED_DATA", str(ROOT.parent / "shared/data"))
     options = parsed(
         __doc__,
         designs=list(DESIGNS),

@@ -15,9 +15,9 @@ import numpy as np
 from models.core.block import BagBlock
 from models.core.protocol import Arrays
 
-BUDGET = 1 << 29  # bytes that a model keeps
+BUDGET = 1 << 28  # bytes that a model keeps
 # Share of it that may be filled with by-products, which slopes by the kernel alone read.
-WITH_BY_PRODUCTS = 0.5
+WITH_BY_PRODUCTS = 0.25
 
 
 @dataclass
