@@ -97,7 +97,7 @@ class Scale:
         low: float | None = None,
         high: float | None = None,
         ramp: str = "level",
-        opened: Callable[[Path], AbstractContextManager[Any]] = rasterio.open,
+        opened: Callable[[Path], AbstractContextManager[Any]] | None = None,
     ) -> Scale:
         """Return the scale that some rasters share, from their overviews.
 
@@ -109,7 +109,7 @@ class Scale:
         opened : callable, optional
             Opens a raster; by default anew.
         """
-        looked = [_look(path, opened) for path in paths]
+        looked = [_look(path, opened or rasterio.open) for path in paths]
         joined = np.concatenate([values for values, _ in looked]) if looked else np.empty(0)
         found = cls.of(joined, low=low, high=high, ramp=ramp)
         ends = [end for _, end in looked if end is not None]
