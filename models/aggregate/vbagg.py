@@ -266,7 +266,7 @@ class VBAgg(KernelModel, AggregateModel):
         """``theta w mean alpha q`` and the scalings."""
         params = state.params
         kernel = self._kernel(state.fixed)
-        k_ww, _, fac = self._factored(kernel, params)
+        k_ww, _, fac = self._factored(kernel, params, state.fixed)
         drawn: Arrays = {}
         if self.estimator_name == "monte_carlo":
             step = np.array([self.seed, state.step])
@@ -387,7 +387,7 @@ class VBAgg(KernelModel, AggregateModel):
         params = state.params
         kernel, q = self._kernel(state.fixed), whitened(params)
         theta, w = params["theta"], params["w"]
-        k_ww, cache, fac = self._factored(kernel, params)
+        k_ww, cache, fac = self._factored(kernel, params, state.fixed)
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
         if self.estimator_name == "monte_carlo":

@@ -73,20 +73,28 @@ class KernelModel(Estimator):
             **{name: params[name].astype(self._precision(params), copy=False) for name in names},
         }
 
-    def _factored(self, kernel: Kernel, params: Arrays) -> tuple[np.ndarray, Any, Factored]:
-        """Factorise ``K_WW``, once for the two calls of a step, and for steps of ``q`` alone."""
+    def _factored(
+        self, kernel: Kernel, params: Arrays, fixed: Arrays
+    ) -> tuple[np.ndarray, Any, Factored]:
+        """Factorise ``K_WW``, once for the two calls of a step, and for steps of ``q`` alone.
+
+        ``fixed`` are the constants that the kernel is of: those of another fit are another kernel,
+        even where its parameters are the same.
+        """
         kept = getattr(self, "_kept", None)
         if kept is None or kept[0] is not params:
             known: Factored | None = None
-            if kept is not None and all(
-                np.array_equal(kept[0][name], params[name]) for name in ("theta", "w")
+            if (
+                kept is not None
+                and kept[1] is fixed
+                and all(np.array_equal(kept[0][name], params[name]) for name in ("theta", "w"))
             ):
-                k_ww, cache, known = kept[1]
+                k_ww, cache, known = kept[2]
             else:
                 k_ww, cache = kernel.inducing(params["theta"], params["w"])
-            kept = (params, (k_ww, cache, factorise(k_ww, whitened(params), known)))
+            kept = (params, fixed, (k_ww, cache, factorise(k_ww, whitened(params), known)))
             self._kept = kept
-        made: tuple[np.ndarray, Any, Factored] = kept[1]
+        made: tuple[np.ndarray, Any, Factored] = kept[2]
         return made
 
 

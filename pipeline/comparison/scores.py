@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.comparison.sides import Side
-from pipeline.evaluation.verdict import SCHEMES
+from pipeline.evaluation.verdict import SCHEMES, paired_gain
 from pipeline.products.products import EVALUATION
 
 _NO_EVALUATION = "{} has no evaluation: run `disagg evaluate`"
@@ -31,8 +31,9 @@ def compare_scores(a: Side, b: Side, table: pd.DataFrame) -> dict[str, Any]:
     dict
         By scheme: ``nll``, the mean negative log predictive density of an area, nats, and
         ``coverage`` of central intervals, by their probability, each of ``a`` and ``b``; ``gain``
-        of B over A, nats an area, and its ``standard_error`` over folds (None where the folds are
-        not the same). Or ``skipped``, the reason why there is nothing.
+        of B over A, nats an area, with its ``standard_error`` over folds and ``answer``, whether B
+        is better (:func:`paired_gain`; None where the folds are not the same). Or ``skipped``, the
+        reason why there is nothing.
     """
     found = []
     for side in (a, b):
@@ -60,7 +61,7 @@ def scores_lines(scores: dict[str, Any]) -> list[str]:
         spread = "" if error is None else f" +- {error:.2g}"
         better = "B" if gain > 0 else "A"
         said = f"{better} predicts better by {abs(gain):.3g}{spread} nats an area"
-        if gain == 0 or (error is not None and abs(gain) < 2 * error):
+        if gain == 0 or own["answer"] == "unclear":
             said = f"no clear difference, {gain:+.3g}{spread} nats an area for B"
         covers = [
             f"{float(level):.0%} intervals cover {one:.0%} in A and {other:.0%} in B"
@@ -77,11 +78,13 @@ def _has(held_out: dict[str, Any]) -> bool:
 
 def _scheme(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     nll = [float(each["model"]["nll"]) for each in (a, b)]
+    paired = _gain(a.get("by_fold") or [], b.get("by_fold") or [])
     levels = [each["model"].get("intervals") or {} for each in (a, b)]
     return {
         "nll": dict(zip("ab", nll, strict=True)),
         "gain": nll[0] - nll[1],
-        "standard_error": _error(a.get("by_fold") or [], b.get("by_fold") or []),
+        "standard_error": None if paired is None else paired["standard_error"],
+        "answer": None if paired is None else paired["answer"],
         "coverage": {
             level: [each[level]["coverage"] for each in levels]
             for level in levels[0]
@@ -90,17 +93,10 @@ def _scheme(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _error(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> float | None:
-    """Return the standard error of the gain: areas of a fold are one group, which fails together.
-
-    As of :func:`pipeline.evaluation.verdict.paired_gain`.
-    """
+def _gain(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the gain of B over the same folds, whose areas fail together; None of other folds."""
     sizes = [[row["n_areas"] for row in rows] for rows in (a, b)]
     if sizes[0] != sizes[1] or len(a) < 2:
         return None
-    size = np.array(sizes[0], float)
-    gain = np.array([row["nll"] for row in a]) - np.array([row["nll"] for row in b])
-    mean = float(size @ gain / size.sum())
-    off = size * (gain - mean)
-    n = size.size
-    return float(np.sqrt(n / (n - 1) * (off @ off)) / size.sum())
+    one, other = (np.repeat([-row["nll"] for row in rows], sizes[0]) for rows in (a, b))
+    return paired_gain(other, one, np.repeat(np.arange(len(a)), sizes[0]))

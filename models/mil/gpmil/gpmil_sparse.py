@@ -123,7 +123,7 @@ class GPMILS(LatentGP):
     def block_params(self, state: State) -> Arrays:
         """``theta w mean alpha q`` and the scalings."""
         params = state.params
-        fac = self._factored(self._kernel(state.fixed), params)[2]
+        fac = self._factored(self._kernel(state.fixed), params, state.fixed)[2]
         return {
             **state.fixed,
             "theta": params["theta"],
@@ -157,7 +157,7 @@ class GPMILS(LatentGP):
         """Take a natural step on q(u), and one of Adam on the rest."""
         params = state.params
         kernel, q = self._kernel(state.fixed), whitened(params)
-        _, cache, fac = self._factored(kernel, params)
+        _, cache, fac = self._factored(kernel, params, state.fixed)
         factor = n_bag_total / stats.n_bag
         sums = {name: factor * value for name, value in stats.sums.items()}
         d_mean, d_cov, d_k = sparse_gp.factorise_backward(fac, q, sums["alpha"], sums["q"])

@@ -87,6 +87,19 @@ def test_a_step_of_q_needs_no_slopes_by_the_kernel(setting):
         np.testing.assert_array_equal(kept[name], made)
 
 
+def test_constants_of_another_fit_are_another_kernel():
+    """Of the same parameters: what was kept of the first must not serve the second."""
+    model, state, _ = _profile(kernel="matern32(space)")
+    first = model.block_params(state)
+    fixed = {**state.fixed, "term_values": state.fixed["term_values"]}
+    model.set_params(kernel="matern12(space)")
+    other = replace(state, params=dict(state.params), fixed=fixed)
+    found = model.block_params(other)
+    del model._kept
+    np.testing.assert_array_equal(found["q"], model.block_params(other)["q"])
+    assert np.abs(found["q"] - first["q"]).max() > 1e-3
+
+
 def test_pack_and_unpack_undo_each_other(setting):
     _, _, profile, point = setting
     phi = profile.pack(point.state.params) + 0.1
