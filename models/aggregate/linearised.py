@@ -123,7 +123,8 @@ class Linearised:
     ) -> np.ndarray:
         """Return the variance of ``f`` between pixels, and what of theirs the average lacks."""
         offsets, ones = bags.offsets, np.maximum(self.ones, LEAST)
-        fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
+        z = model._scaled(params, bags.x, bags.coords)
+        fwd = model._pass(params, z, learn=True, slopes=False)
         mean = segment_sum(self.b * m, offsets) / ones
         each = segment_sum(self.b * (m**2 + s), offsets) / ones - mean**2
         whole = ones**2 * each - fwd.followed(self.b, offsets).value

@@ -26,15 +26,15 @@ from models.backend.arrays import segment_sum
 from models.core.block import BagBlock
 from models.core.protocol import Arrays
 from models.core.thinning import thinned_block
-from models.gp.bag_variance import bag_variance
-from models.gp.drawn_share import DrawnShare
+from models.gp.bag_variance import BagVariance, bag_variance
 from models.gp.draws import add_by_bag
 from models.gp.kernel_model import exactly
+from models.gp.pixel_pass import PixelPass
 from models.likelihoods.area_effect import mixture_mode
 from models.likelihoods.likelihood import TINY
 from models.likelihoods.observation import Observation, bag_weights
 
-PIXELS = 192  # of an area, whose variances and pairs are visited; others take their average
+PIXELS = 96  # of an area, whose variances and pairs are visited; others take their average
 ROWS = 2048
 MOST_DEVIATIONS = 6.0  # of r under its prior: a drawn aggregate of zero has none
 
@@ -94,7 +94,8 @@ class Condition:
         if not self.thins(bags):
             return bags
         params = self.params
-        return thinned_block(bags, PIXELS, params["x_mean"], params["x_sd"], self.model.seed)
+        scale = params["x_mean"], params["x_sd"]
+        return thinned_block(bags, PIXELS, *scale, self.model.seed, each=2)
 
     def factors(
         self,
@@ -126,7 +127,7 @@ class Condition:
         few = self.few(bags) if few is None else few
         model, params = self.model, self.params
         seen = Observation.of(model.resolved_likelihood, model.resolved_link, params, few)
-        c, line, total, rest = _parts(model, seen, params, few, self.away)
+        c, line, total, rest = _parts(model, seen, params, few, self.away, _pairs(bags, few))
         if few is not bags:
             # The mean of ``f`` costs little at a pixel, its variance much: what the variance adds
             # to an average, ``c / sum_i p_i e^{m_i}``, is that of the few pixels.
@@ -161,25 +162,78 @@ def _factors(
     return np.where(known, np.exp(moved - r), 1.0)
 
 
+def _pairs(bags: BagBlock, few: BagBlock) -> np.ndarray:
+    """Return the first of the two pixels of each stratum, of the bags that were thinned."""
+    thinned = np.diff(bags.offsets) > np.diff(few.offsets)
+    first = np.repeat(thinned, np.diff(few.offsets))
+    within = np.arange(first.size) - np.repeat(few.offsets[:-1], np.diff(few.offsets))
+    return np.flatnonzero(first & (within % 2 == 0))
+
+
 def _parts(
-    model: SurfaceModel, seen: Observation, params: Arrays, bags: BagBlock, away: np.ndarray
+    model: SurfaceModel,
+    seen: Observation,
+    params: Arrays,
+    bags: BagBlock,
+    away: np.ndarray,
+    first: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return ``c``, ``l`` (n_draws, n_bag), ``Var (l + r)`` and ``rest`` as ``marginal`` does."""
     p, offsets = seen.p, seen.offsets
-    fwd = model._pass(params, model._scaled(params, bags.x, bags.coords), learn=True)
+    z = model._scaled(params, bags.x, bags.coords)
+    fwd = model._pass(params, z, learn=True, slopes=False)
     a0, a1 = seen.link.moments(fwd.m, fwd.s, 1)
     c = np.maximum(segment_sum(p * a0, offsets), TINY)
     variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, PIXELS)
     line, value = fwd.followed(p * a1, offsets), variance.value
-    if variance.drawn is not None:
-        share = DrawnShare(fwd, a1, variance.drawn, offsets.shape[0] - 1)
-        value = value + share.has * line.value - share.value
+    linear = line.value
+    if first.size:
+        much, much_linear = _too_much(fwd, variance, p, a0, a1, first, offsets)
+        value, linear = value - much, linear - much_linear
     displaced = Displaced.of(seen, fwd.m, fwd.s, c)
     value = value if displaced is None else displaced.instead_of(value)
     total = np.maximum(np.log1p(value / c**2), 2.0 * LEAST_LOG_VARIANCE)
-    own = np.minimum(line.value / c**2, total - LEAST_REST)
+    own = np.minimum(linear / c**2, total - LEAST_REST)
     rest = np.maximum(total - own, LEAST_REST)
     return c, (line.sums @ away / c[:, None]).T, total, rest
+
+
+def _too_much(
+    fwd: PixelPass,
+    variance: BagVariance,
+    p: np.ndarray,
+    a0: np.ndarray,
+    a1: np.ndarray,
+    first: np.ndarray,
+    offsets: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the two pixels of each stratum have too much of ``V`` and of its linear part.
+
+    Drawn in proportion to their weights they stand for the pairs inside a stratum of weight ``P``
+    by ``P^2 C_ij``. As pixels of weight ``P / 2`` they have ``P^2 / 4 (C_ii + C_jj + 2 C_ij)``: a
+    stratum would vary as a single pixel does.
+
+    Parameters
+    ----------
+    fwd : PixelPass
+    variance : BagVariance
+    p, a0, a1 : (n_pix,) float64
+    first : (n_stratum,) int64
+        The other one follows.
+    offsets : (n_bag + 1,) int64
+
+    Returns
+    -------
+    (n_bag,), (n_bag,) float64
+    """
+    second, n_bag = first + 1, offsets.size - 1
+    weight, bag = p[first] * p[second], np.searchsorted(offsets, first, side="right") - 1
+    alone = a0**2 * np.expm1(fwd.s)
+    shared = a0[first] * a0[second] * variance.over(first, second)
+    apart = a1[first, None] * fwd.k[first] - a1[second, None] * fwd.k[second]
+    linear = ((apart @ fwd.params["cov"].astype(apart.dtype)) * apart).sum(axis=1)
+    much = weight * (alone[first] + alone[second] - 2.0 * shared)
+    return np.bincount(bag, much, n_bag), np.bincount(bag, weight * linear, n_bag)
 
 
 def _centred(model: SurfaceModel, params: Arrays, bags: BagBlock, away: np.ndarray) -> Whole:
@@ -191,7 +245,7 @@ def _centred(model: SurfaceModel, params: Arrays, bags: BagBlock, away: np.ndarr
     sums = WholeSums(model, params, bags, away.shape[1])
     for start in range(0, z.shape[0], ROWS):
         rows = slice(start, start + ROWS)
-        sums.add(rows, kernel.cross(params["theta"], z[rows], w)[0] @ columns)
+        sums.add(rows, kernel.cross_values(params["theta"], z[rows], w) @ columns)
     return sums.result
 
 

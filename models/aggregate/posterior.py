@@ -77,7 +77,7 @@ class Gaussian:
     def mean(self, z: np.ndarray) -> np.ndarray:
         """Return the mean of ``f`` at scaled inputs (..., n_dim): (...)."""
         flat, params = z.reshape(-1, z.shape[-1]), self.model.near(self.params, z)
-        k = self.model._kernel(params).cross(params["theta"], flat, params["w"])[0]
+        k = self.model._kernel(params).cross_values(params["theta"], flat, params["w"])
         return np.asarray(params["mean"][0] + (k @ params["alpha"]).reshape(z.shape[:-1]))
 
     def averages(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ a mark. One arena belongs to one thread.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +48,7 @@ class Arena:
     def allocate(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return an array of that shape with any contents."""
         dtype = np.dtype(dtype)
-        size = int(np.prod(shape)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         room = -(-size // ALIGN) * ALIGN
         number, at = self._at
         while number < len(self._chunks) and at + room > self._chunks[number].nbytes:

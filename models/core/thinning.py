@@ -40,6 +40,7 @@ def thin(
     offsets: np.ndarray,
     cap: int,
     rng: np.random.Generator,
+    each: int = 1,
 ) -> Thinned:
     """Choose at most ``cap`` pixels of each bag.
 
@@ -55,8 +56,11 @@ def thin(
     offsets : (n_bag + 1,) int64 array
         Pixels of bag ``a`` are ``offsets[a]:offsets[a + 1]``.
     cap : int
-        At least 1.
+        At least ``each``.
     rng : numpy Generator
+    each : int
+        Pixels drawn of each stratum of a bag that is thinned, maybe the same one again. Several of
+        a stratum follow one another, and pixels are then in the order of the strata.
     """
     n_bag = offsets.size - 1
     sizes = np.diff(offsets)
@@ -66,15 +70,18 @@ def thin(
     # Where an area has no weight at all its pixels are alike: any of them stands for the others.
     share = np.where((total > 0)[bag], weight, 1.0)
     order = np.flatnonzero(small[bag] | (share > 0))
-    start = strata(features, share, order, bag, np.where(small, sizes, cap))
-    stop = np.append(start[1:], order.size)
+    start = strata(features, share, order, bag, np.where(small, sizes, cap // each))
+    times = np.where(small[bag[order[start]]], 1, each)
+    borne = np.repeat(np.add.reduceat(weight[order], start) / times, times)
+    stop = np.repeat(np.append(start[1:], order.size), times)
+    start = np.repeat(start, times)
     # A pixel in proportion to its share, where strata have several.
     ends = np.cumsum(share[order])
     before = np.where(start > 0, ends[start - 1], 0.0)
     aim = before + rng.random(start.size) * (ends[stop - 1] - before)
     chosen = order[np.clip(np.searchsorted(ends, aim, side="right"), start, stop - 1)]
-    borne = np.add.reduceat(weight[order], start)
-    place = np.argsort(chosen, kind="stable")
+    inside = chosen if each == 1 else np.where(small[bag[chosen]], chosen, np.arange(chosen.size))
+    place = np.lexsort((inside, bag[chosen]))
     pixel = chosen[place]
     counts = np.bincount(bag[pixel], minlength=n_bag)
     return Thinned(pixel, borne[place], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
@@ -158,7 +165,7 @@ def features_of(
 
 
 def thinned_block(
-    block: BagBlock, cap: int, mean: np.ndarray, sd: np.ndarray, seed: int
+    block: BagBlock, cap: int, mean: np.ndarray, sd: np.ndarray, seed: int, each: int = 1
 ) -> BagBlock:
     """Return the bags of a block with at most ``cap`` pixels each.
 
@@ -170,12 +177,14 @@ def thinned_block(
         Scaling of the covariates.
     seed : int
         A block is thinned alike whenever it is read.
+    each : int
+        As of :func:`thin`.
     """
     if (np.diff(block.offsets) <= cap).all():
         return block
     rng = np.random.default_rng([seed, 6, int(block.bag[0])])
     features = features_of(block.x, block.coords, block.offsets, mean, sd)
-    found = thin(features, block.weight.astype(np.float64), block.offsets, cap, rng)
+    found = thin(features, block.weight.astype(np.float64), block.offsets, cap, rng, each)
     coords = None if block.coords is None else block.coords[found.pixel]
     return BagBlock(
         block.x[found.pixel],

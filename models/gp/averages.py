@@ -28,7 +28,7 @@ def averages(kernel: Kernel, params: Arrays, z: np.ndarray) -> tuple[np.ndarray,
     """
     n_set, n_place, n_dim = z.shape
     flat = z.reshape(-1, n_dim)
-    k = kernel.cross(params["theta"], flat, params["w"])[0]
+    k = kernel.cross_values(params["theta"], flat, params["w"])
     k = k.reshape(n_set, n_place, -1).mean(axis=1)
     prior = kernel.matrix(params["theta"], flat, flat)
     prior = prior.reshape(n_set, n_place, n_set, n_place).mean(axis=(1, 3))

@@ -206,6 +206,22 @@ class BagVariance:
             PairAdjoint(np.concatenate(rows_all), xp.concatenate(gks) if gks else none, d_theta),
         )
 
+    def over(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return ``e^S - 1`` of pairs of one bag, under the exponential link on the host.
+
+        Parameters
+        ----------
+        first, second : (n_pair,) int64
+            Places among the pixels, ``first`` ascending; 0 for those that are no nodes.
+        """
+        found = np.zeros(first.size)
+        for strip in self._strips:
+            nodes, mine = strip.group.nodes, strip.group.nodes[strip.rows]
+            here = np.flatnonzero(np.isin(first, mine) & np.isin(second, nodes))
+            row, col = np.searchsorted(mine, first[here]), np.searchsorted(nodes, second[here])
+            found[here] = strip.before[0][row, col]
+        return found
+
     def _weighted(self, group: _Group) -> list[Any]:
         dtype = self._fwd.z.dtype
         return [(group.mass * each[group.nodes]).astype(dtype) for each in self._factors]

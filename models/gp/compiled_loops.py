@@ -3,7 +3,8 @@
 Functions of a shape come in two forms. ``matrix`` reads squared distances, ``scale`` times, made by
 a product of matrices; ``line`` makes the distances of one column itself. Both write the kernel and
 ``u`` (:mod:`models.gp.shapes`), all of them C-contiguous. None writes what it reads: the compiler
-takes the vector unit only where arrays are apart.
+takes the vector unit only where arrays are apart. ``written`` is
+``line`` without ``u``, into some columns of a matrix.
 
 Of pairs inside bags the nodes of a bag are one after the other. Of a strip, rows are those from
 ``first`` on, and columns all nodes of the group; what belongs to pairs of different bags is 0.
@@ -130,6 +131,44 @@ def rbf_line(z, w, log_variance, value):
         for j in range(w.shape[0]):
             d = z[i] - w[j]
             value[i, j] = exp(log_variance - 0.5 * d * d)
+
+
+@compiled_pairs
+def rbf_written(z, w, log_variance, out, first):
+    """:func:`rbf_line` into the columns of ``out`` from ``first`` on."""
+    for i in range(z.shape[0]):
+        for j in range(w.shape[0]):
+            d = z[i] - w[j]
+            out[i, first + j] = exp(log_variance - 0.5 * d * d)
+
+
+@compiled_pairs
+def matern12_written(z, w, log_variance, out, first):
+    """See :func:`rbf_written`."""
+    for i in range(z.shape[0]):
+        for j in range(w.shape[0]):
+            out[i, first + j] = exp(log_variance - abs(z[i] - w[j]))
+
+
+@compiled_pairs
+def matern32_written(z, w, log_variance, out, first):
+    """See :func:`rbf_written`."""
+    root = np.sqrt(3.0)
+    for i in range(z.shape[0]):
+        for j in range(w.shape[0]):
+            a = root * abs(z[i] - w[j])
+            out[i, first + j] = (a + 1.0) * exp(log_variance - a)
+
+
+@compiled_pairs
+def matern52_written(z, w, log_variance, out, first):
+    """See :func:`rbf_written`."""
+    root = np.sqrt(5.0)
+    for i in range(z.shape[0]):
+        for j in range(w.shape[0]):
+            a = root * abs(z[i] - w[j])
+            decay = exp(log_variance - a)
+            out[i, first + j] = a * a * THIRD * decay + (a + 1.0) * decay
 
 
 @compiled_pairs

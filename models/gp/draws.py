@@ -88,7 +88,7 @@ class FunctionDraws:
         """Evaluate ``f`` at scaled inputs (n_pix, n_dim): (n_pix, n_draws)."""
         of = self.surface
         f = self.features(z) @ self.weights.astype(z.dtype)
-        k, _ = of.kernel.cross(of.theta, z, of.w.astype(z.dtype))
+        k = of.kernel.cross_values(of.theta, z, of.w.astype(z.dtype))
         f += k @ self.coefficients.astype(z.dtype)
         f += z.dtype.type(of.mean)
         return f
@@ -96,7 +96,7 @@ class FunctionDraws:
     def latent_and_about(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate ``f``, and what ``about`` makes: (n, n_draws) and (n, 1 + n_draws)."""
         of = self.surface
-        k, _ = of.kernel.cross(of.theta, z, of.w.astype(z.dtype))
+        k = of.kernel.cross_values(of.theta, z, of.w.astype(z.dtype))
         found = k @ np.hstack([self.coefficients, self.about]).astype(z.dtype)
         f = found[:, : self.n_draws] + self.features(z) @ self.weights.astype(z.dtype)
         f += z.dtype.type(of.mean)

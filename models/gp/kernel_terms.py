@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from models.backend.arena import Allocate
 from models.backend.arrays import like, namespace
 from models.core.protocol import Arrays, override
 from models.gp.components import Component
@@ -142,6 +143,21 @@ class TermKernel(Kernel):
             out[:, cols] = k if n_node == 1 else _averaged(k, self._share(rows, n_node, z))
             caches.append(cache)
         return out, caches
+
+    @override
+    def cross_values(
+        self, theta: np.ndarray, z: np.ndarray, w: np.ndarray, allocate: Allocate | None = None
+    ) -> Any:
+        at = Pairs.of(theta, z, w, allocate)
+        out = at.allocate((z.shape[0], self.n_value), z.dtype)
+        for term, rows, cols, n_node in self.parts():
+            own = self._of(at, term, rows)
+            if n_node == 1:
+                term.kernel.write(own, out, cols.start)
+            else:
+                k = term.kernel.evaluate(own)[0]
+                out[:, cols] = _averaged(k, self._share(rows, n_node, z))
+        return out
 
     @override
     def cross_adjoints(

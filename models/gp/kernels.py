@@ -12,6 +12,7 @@ length-scales).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -110,6 +111,10 @@ class Kernel(ABC):
         """Return ``k(z, w)``: (n, m)."""
         return self.forward(theta, z, w)[0]
 
+    def write(self, at: Pairs, out: Any, first: int) -> None:
+        """Write ``k(z, w)`` into the columns of ``out`` (n, n_column) from ``first`` on."""
+        out[:, first : first + at.w.shape[0]] = self.evaluate(at)[0]
+
     # Inducing variables are values of the whole function at ``w``, unless a subclass has others.
 
     def evaluate_cross(self, at: Pairs) -> tuple[Any, Any]:
@@ -124,6 +129,12 @@ class Kernel(ABC):
     ) -> tuple[Any, Any]:
         """Return the adjoints of ``theta`` and ``w`` through :meth:`evaluate_cross`."""
         return self.adjoints(at, cache, adjoint, want_w)
+
+    def cross_values(
+        self, theta: np.ndarray, z: np.ndarray, w: np.ndarray, allocate: Allocate | None = None
+    ) -> Any:
+        """Return the first of :meth:`evaluate_cross` alone: adjoints are not wanted."""
+        return self.evaluate_cross(Pairs.of(theta, z, w, allocate))[0]
 
     # The same, of arrays one by one.
 
@@ -267,6 +278,17 @@ class Radial(Kernel):
         else:
             value, u = shape.on_device(xp, d2, log_variance)
         return value, (value, u, shape.slope, zs, ws)
+
+    @override
+    def write(self, at: Pairs, out: Any, first: int) -> None:
+        """Of one column in one pass, which reads and writes nothing else."""
+        here, shape = slice(*self.columns), SHAPES[self.shape]
+        if here.stop - here.start == 1 and namespace(at.z) is np and out.flags.c_contiguous:
+            scale = out.dtype.type(math.exp(-at.theta[1]))
+            line = at.z[:, here.start] * scale, at.w[:, here.start] * scale
+            if shape.write_line(*line, float(at.theta[0]), out, first):
+                return
+        super().write(at, out, first)
 
     @override
     def adjoints(self, at: Pairs, cache: Any, adjoint: np.ndarray, want_w: bool) -> tuple[Any, Any]:

@@ -237,12 +237,14 @@ def forward(
     caches: list[Any] | None = None
     if kept is not None:
         kept.k, caches = k_all, kept.tiles if kept.tiles or not found else None
-    elif learn and n_pix <= (KEEP if xp is np else DEVICE_KEEP):
+    elif learn and slopes and n_pix <= (KEEP if xp is np else DEVICE_KEEP):
         caches = []
     for rows in row_tiles(n_pix, _rows(alpha)):
         mark = arena.mark()
         if found:
             k = k_all[rows]
+        elif caches is None:
+            k = kernel.cross_values(theta, z[rows], w, allocate)
         else:
             k, cache = kernel.cross(theta, z[rows], w, allocate if kept is None else np.empty)
         kq = kq_all[rows] if learn else allocate(k.shape, k.dtype)

@@ -69,6 +69,19 @@ class Shape(ABC):
         del z, w, log_variance, allocate
         return None
 
+    def write_line(
+        self, z: np.ndarray, w: np.ndarray, log_variance: float, out: np.ndarray, first: int
+    ) -> bool:
+        """Write the kernel of one column into those of ``out`` from ``first`` on, on the host.
+
+        Returns
+        -------
+        bool
+            False where only :meth:`on_host` is known: nothing was written.
+        """
+        del z, w, log_variance, out, first
+        return False
+
     def on_device(self, xp: Any, d2: Any, log_variance: float) -> tuple[Any, Any]:
         """Do the same on a device, where kept buffers bring nothing and one fused kernel is all."""
         return self.on_host(xp, d2, log_variance, xp.empty)
@@ -106,6 +119,13 @@ class Rbf(Shape):
         value = allocate((z.shape[0], w.shape[0]), z.dtype)
         loops().rbf_line(z, w, log_variance, value)
         return value, value
+
+    @override
+    def write_line(
+        self, z: np.ndarray, w: np.ndarray, log_variance: float, out: np.ndarray, first: int
+    ) -> bool:
+        loops().rbf_written(z, w, log_variance, out, first)
+        return True
 
     @override
     def frequencies(self, normal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -161,6 +181,13 @@ class _CompiledMatern(Matern):
         loop = getattr(loops(), f"{self.name}_line")
         loop(z, w, *self._own(z), log_variance, value, u)
         return value, u
+
+    @override
+    def write_line(
+        self, z: np.ndarray, w: np.ndarray, log_variance: float, out: np.ndarray, first: int
+    ) -> bool:
+        getattr(loops(), f"{self.name}_written")(z, w, log_variance, out, first)
+        return True
 
 
 class Matern12(_CompiledMatern):

@@ -50,7 +50,7 @@ class Run:
 
     def cross(self, theta: np.ndarray, z: np.ndarray) -> np.ndarray:
         """Return the kernel between scaled inputs and inducing variables: (n, n_value)."""
-        return np.asarray(self.kernel.cross(theta, z, self.w.astype(z.dtype, copy=False))[0])
+        return np.asarray(self.kernel.cross_values(theta, z, self.w.astype(z.dtype, copy=False)))
 
 
 def runs_of(

@@ -90,6 +90,7 @@ def test_averages_have_the_covariances_of_averages(text, n_node, place):
                 )
         first_node, first_value = first_node + n_value * nodes, first_value + n_value
     np.testing.assert_allclose(kernel.cross(theta, z, w)[0], cross, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(kernel.cross_values(theta, z, w), cross, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(kernel.inducing(theta, w)[0], inner, rtol=1e-10, atol=1e-12)
 
 
