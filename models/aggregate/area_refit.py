@@ -129,7 +129,7 @@ class AreaRefits:
         self._places = find_places(kernel, likelihood, state.fixed)
         self._jumps = find_jumps(evidence, self._phi, self._places)
         # Covariances are tabulated where the posterior is: processes that follow find them.
-        self._explored(evidence, model.seed)
+        self._explored(evidence, model.seed, CHAIN // 3)
 
     @classmethod
     @np.errstate(all="ignore")
@@ -159,11 +159,11 @@ class AreaRefits:
         bent = model.link_name == "square" and evidence.moves
         return None if bent or not evidence.usable else cls(model, state, evidence)
 
-    def _explored(self, evidence: AreaEvidence, seed: int) -> Chain | None:
+    def _explored(self, evidence: AreaEvidence, seed: int, n: int = CHAIN) -> Chain | None:
         # The fit's own chain agreed with its bound; without some areas the optimum is another.
         inverse, agree, jumps = self._inverse, np.inf, self._jumps
         return explore(
-            evidence, self._phi, inverse, self._places, seed, CHAIN, agree=agree, jumps=jumps
+            evidence, self._phi, inverse, self._places, seed, n, agree=agree, jumps=jumps
         )
 
     @np.errstate(all="ignore")

@@ -358,8 +358,10 @@ def explore(
     theta = np.stack(draws)
     drawn, noise = np.column_stack([mean, theta]), np.zeros(mean.size)
     if places is not None:
-        each = zip(theta, places.sd(drawn), strict=True)
-        noise = np.array([evidence.noise_share(x, sd) for x, sd in each])
+        # A step that is not taken leaves the draw before it once more.
+        own, at = np.unique(theta, axis=0, return_index=True, return_inverse=True)[1:]
+        each = zip(theta[own], places.sd(drawn[own]), strict=True)
+        noise = np.array([evidence.noise_share(x, sd) for x, sd in each])[at.ravel()]
     fall = first.value - np.array([each.value for each in found])
     # The fit is at the optimum of the bound. Where most draws are far above it the evidence is
     # another function than the bound, and tells nothing of the posterior.
