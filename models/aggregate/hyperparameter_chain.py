@@ -359,9 +359,9 @@ def explore(
     drawn, noise = np.column_stack([mean, theta]), np.zeros(mean.size)
     if places is not None:
         # A step that is not taken leaves the draw before it once more.
-        own, at = np.unique(theta, axis=0, return_index=True, return_inverse=True)[1:]
+        own, row = np.unique(theta, axis=0, return_index=True, return_inverse=True)[1:]
         each = zip(theta[own], places.sd(drawn[own]), strict=True)
-        noise = np.array([evidence.noise_share(x, sd) for x, sd in each])[at.ravel()]
+        noise = np.array([evidence.noise_share(x, sd) for x, sd in each])[row.ravel()]
     fall = first.value - np.array([each.value for each in found])
     # The fit is at the optimum of the bound. Where most draws are far above it the evidence is
     # another function than the bound, and tells nothing of the posterior.
