@@ -94,11 +94,22 @@ def time_order(periods: Iterable[str], dayfirst: bool | None = None) -> list[str
     known = list(dict.fromkeys(periods))
     isos, refused = read_periods(known, dayfirst)
     of = {period: iso or period for period, iso in zip(known, isos, strict=True)}
-    kinds = {re.sub(r"\d+", lambda digits: _size(digits[0]), iso) for iso in of.values()}
+    kinds = {_form(iso) for iso in of.values()}
     alike = not refused and len(kinds) == 1
     if len(known) > 1 and not (alike and re.match(r"\d|[^\d#]*[\d#]?[^\d#]*$", kinds.pop())):
         return None
     return sorted(known, key=lambda period: natural_key(of[period]))
+
+
+def unlike_most(periods: Iterable[str], dayfirst: bool | None = None) -> list[str]:
+    """Return the periods of another form than most of them; none where no form is that of most."""
+    known = list(dict.fromkeys(periods))
+    isos, _ = read_periods(known, dayfirst)
+    forms = [_form(iso or period) for period, iso in zip(known, isos, strict=True)]
+    (form, n), *_ = Counter(forms).most_common(1) or [("", 0)]
+    if 2 * n <= len(known):
+        return []
+    return [period for period, own in zip(known, forms, strict=True) if own != form]
 
 
 def natural_key(period: str) -> tuple[tuple[int, int | str], ...]:
@@ -106,6 +117,10 @@ def natural_key(period: str) -> tuple[tuple[int, int | str], ...]:
     (iso,), _ = read_periods([period])
     parts = re.split(r"(\d+)", iso or period)
     return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts if part)
+
+
+def _form(iso: str) -> str:
+    return re.sub(r"\d+", lambda digits: _size(digits[0]), iso)
 
 
 def _size(digits: str) -> str:

@@ -8,7 +8,7 @@ roots of a sum of normal distribution functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -56,6 +56,19 @@ class MixturePrediction:
         if not right:
             msg = "weights: they are not one probability a part, of sum 1; correct them"
             raise ParameterError(msg)
+
+    @classmethod
+    def of(cls, each: Sequence[Prediction | MixturePrediction]) -> MixturePrediction:
+        """Return the mixture of some distributions, each as probable as another."""
+        parts, weights = list[Prediction](), list[np.ndarray]()
+        for own in each:
+            if isinstance(own, MixturePrediction):
+                parts += own.parts
+                weights.append(np.asarray(own.weights) / len(each))
+            else:
+                parts.append(own)
+                weights.append(np.full(1, 1.0 / len(each)))
+        return cls(tuple(parts), np.concatenate(weights))
 
     @property
     def link(self) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from geo.core.errors import InputError, Problem, name_first
-from geo.core.period_text import ACCEPTED, NAME, natural_key, read_periods, time_order
+from geo.core.period_text import ACCEPTED, NAME, natural_key, read_periods, time_order, unlike_most
 from pipeline.config.series import replaced
 from pipeline.config.values import PERIOD
 from pipeline.storage.input_cache import local_copy
@@ -144,15 +144,23 @@ def periods_of(data: dict[str, Any], base: Path, storage: Storage) -> list[str]:
         dayfirst=_dayfirst(where),
         **chosen,
     )
+    word, dayfirst = TABLES.of(full).row_word, _dayfirst(where)
     if has_column(table.columns, str(column), name, "counts.period", problems):
-        word, dayfirst = TABLES.of(full).row_word, _dayfirst(where)
         texts = column_periods(table[str(column)], rows, name, word, dayfirst, problems)
     if problems:
         raise InputError(problems)
     if where.get("value") in table.columns:
         # A template may have the rows of coming periods, still without counts.
         texts = texts[[not is_missing(value) for value in table[where["value"]]]]
-    return _in_order(texts.dropna(), f"{name} column {column!r}", where)
+    texts = texts.dropna()
+    if time_order(texts, dayfirst) is None and (odd := unlike_most(texts, dayfirst)):
+        # One slip among many: the row helps, a list of those that are right does not.
+        at = {text: rows[place] for place, text in reversed(list(texts.items()))}
+        place = f"{name} {word} {name_first([f'{at[text]} ({text!r})' for text in odd])}"
+        like = next(text for text in texts if text not in odd)
+        found = f"column {column!r} has a period in another form than most"
+        raise InputError(Problem(place, found, f"write it as the others are, such as {like}"))
+    return _in_order(texts, f"{name} column {column!r}", where)
 
 
 def _in_order(periods: Iterable[str], place: str, where: dict[str, Any]) -> list[str]:

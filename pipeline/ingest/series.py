@@ -69,7 +69,8 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     """
     config, progress = context.config, context.progress
     series = config.known_series
-    standing, moving = standing_print(context), config.moving()
+    still, moving = standing_inputs(context), config.moving()
+    standing = fingerprint_value(still)
     if people := told_people(series, config.output.forecast):
         progress.log(f"ingest: population: {people}")
     prints: dict[str, str] = {}
@@ -108,7 +109,13 @@ def ingest_series(context: StageContext) -> dict[str, Any]:
     counts = {str(k): int(n) for k, n in frame.groupby("period")["training"].sum().items()}
     write_json(
         config.output.dir / SERIES_FILE,
-        {"standing": standing, "moving": prints, "responses": known, "counts": counts},
+        {
+            "standing": standing,
+            "standing_data": fingerprint_value(_data_alone(still)),
+            "moving": prints,
+            "responses": known,
+            "counts": counts,
+        },
     )
     seen = set(frame.loc[frame["training"], "period"])
     counted = [label for label in series.periods if label in seen]
@@ -178,8 +185,8 @@ def told_lost(config: Config, ids: Sequence[str], lost: Mapping[str, np.ndarray 
     )
 
 
-def standing_print(context: StageContext) -> str:
-    """Return the fingerprint of what stands still, by those of the stage's inputs."""
+def standing_inputs(context: StageContext) -> dict[str, str]:
+    """Return the fingerprints of what stands still, of those of the stage's inputs, by name."""
     config, given = context.config, context.inputs
     moving = config.moving()
     files, heads = _files(given), tuple(f"{head_of(name)}." for name in moving)
@@ -189,7 +196,7 @@ def standing_print(context: StageContext) -> str:
         key: value
         for key, value in given.items()
         if key in sections
-        or key.partition(".")[0] in ("code", "library")
+        or _is_code(key)
         or (key in files - of_moving and not key.startswith(("counts.", "labels.", "points.")))
     }
     if config.points:  # areas of a zone are neighbours; totals come with each month
@@ -201,7 +208,15 @@ def standing_print(context: StageContext) -> str:
             if name not in moving
         }
     )
-    return fingerprint_value(still)
+    return still
+
+
+def _is_code(key: str) -> bool:
+    return key.partition(".")[0] in ("code", "library")
+
+
+def _data_alone(still: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in still.items() if not _is_code(key)}
 
 
 def moving_prints(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,8 @@ class MapInputs:
         Of the pass over the tiles, besides those of a map.
     points : PointStore or None
         Beside the areas.
+    like : sequence of BagStore
+        The areas as they may be where it is not known what moves, each as probable.
     """
 
     config: Config
@@ -88,6 +90,7 @@ class MapInputs:
     moving: MovingPlaces = NOWHERE
     also: Sequence[Consumer] = ()
     points: PointStore | None = None
+    like: Sequence[BagStore] = ()
 
 
 @dataclass
@@ -292,6 +295,10 @@ def _all_tables(
                 advance=task.advance,
                 n_thread=threads,
             )
+            found = [
+                _with_alternatives(own, each, shared, threads)
+                for own, each in zip(found, every, strict=True)
+            ]
         else:
             found = [
                 draw_areas(
@@ -310,6 +317,22 @@ def _all_tables(
     for own, drawn, draws, of_draws in zip(tables, functions, found, factors, strict=True):
         own.take(drawn, draws, of_draws)
     return tables
+
+
+def _with_alternatives(
+    found: AreaDraws, given: MapInputs, shared: SharedPosterior, threads: int | None
+) -> AreaDraws:
+    """Return draws of areas, every so many with what else their covariates may be."""
+    if not given.like:
+        return found
+    time, seed = given.model.time, given.config.fit.seed
+    expected, counts, mean = found.expected.copy(), found.counts.copy(), np.zeros(found.mean.shape)
+    for k, areas in enumerate(given.like):
+        drawn, own = shared.drawn.among([time]), slice(k, None, len(given.like))
+        (each,) = draw_areas_over_times([given.model], [areas], drawn, [seed], n_thread=threads)
+        expected[own], counts[own] = each.expected[own], each.counts[own]
+        mean += each.mean / len(given.like)
+    return replace(found, expected=expected, counts=counts, mean=mean)
 
 
 class _Maps:

@@ -51,11 +51,22 @@ from pipeline.products.tags import run_tags
 from pipeline.products.tile_pass import Consumer
 from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SeriesStore
-from pipeline.training.series import as_asked, open_series, read_ahead, sized_series, stand_in
+from pipeline.training.series import (
+    as_asked,
+    open_series,
+    read_ahead,
+    sized_series,
+    spread,
+    stand_in,
+)
 
 #: Maps that are made in one pass: what holds still is evaluated once for them, and what the
 #: posterior of each period takes is in memory for all.
 TOGETHER = 4
+
+#: Past periods whose covariates the maps of a forecast are evaluated with, at most: each costs a
+#: map. Few of them have the spread of many.
+MOST_MAPPED = 6
 
 IN_CUBE = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "cases_mean")
 
@@ -181,6 +192,8 @@ class _Maps:
         directory.mkdir(parents=True, exist_ok=True)
         at = self.model.at(time, self.drawn)
         areas = as_asked(self.store.at(label, time), self.store.ids, at)
+        may_be = () if label in self.store.periods else self.store.candidates(label, time)
+        like = [self.store.at(label, time, (each,)) for each in spread(may_be, MOST_MAPPED)]
         config = self.config if latest else _mapped_to(self.config, label)
         also: list[Consumer] = [self.cube.at(label)]
         if years:
@@ -199,6 +212,7 @@ class _Maps:
             self.context.place("work/grid.zarr"),
             self._moving_grids(label),
             also,
+            like=[as_asked(each, self.store.ids, at) for each in like],
         )
         return MapRequest(given, directory, told=latest)
 
@@ -227,15 +241,16 @@ def moving_grids(
     """Return the aligned grids of what moves in a period; of a forecast, its own or others'."""
     if not store.pixels.periods:
         return NOWHERE
-    if label in store.ahead:
-        return MovingPlaces((store.ahead[label].grid,))
-    like = store.like(label, time)
+    own, like = store.ahead.get(label), store.like(label, time)
     rest = store.rest(label, like, time) if like else ()
-    grids = (
-        tuple(context.place(f"work/{PERIODS}/{each}/grid.zarr") for each in labels)
-        for labels in (like or (label,), rest)
+    may_be = () if label in store.periods else spread(store.candidates(label, time), MOST_MAPPED)
+    of_like, of_rest, each = (
+        tuple(context.place(f"work/{PERIODS}/{name}/grid.zarr") for name in labels)
+        for labels in (like or (label,), rest, may_be)
     )
-    return MovingPlaces(*grids)
+    if own is not None:
+        return MovingPlaces((own.grid,), each=each, own=own.known)
+    return MovingPlaces(of_like, of_rest, each)
 
 
 def series_range(store: SeriesStore, threads: int | None) -> np.ndarray:

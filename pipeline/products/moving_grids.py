@@ -23,17 +23,26 @@ class MovingPlaces:
         Of the period, or of those whose mean stands for it.
     rest : tuple of Place
         Of periods that stand for it where a pixel is known in none of these.
+    each : tuple of Place
+        Of past periods any of which it may be like, where it is not known.
+    own : tuple of str
+        Covariates of ``like`` that are of the period all the same.
     """
 
     like: tuple[Place, ...] = ()
     rest: tuple[Place, ...] = ()
+    each: tuple[Place, ...] = ()
+    own: tuple[str, ...] = ()
 
     def open(self) -> MovingGrids | None:
         """Open the grids; None if nothing moves."""
         if not self.like:
             return None
-        like, rest = ([open_aligned_grid(own) for own in each] for each in (self.like, self.rest))
-        return MovingGrids(like, rest)
+        like, rest, each = (
+            [open_aligned_grid(place) for place in places]
+            for places in (self.like, self.rest, self.each)
+        )
+        return MovingGrids(like, rest, each, self.own)
 
 
 NOWHERE = MovingPlaces()
@@ -45,6 +54,8 @@ class MovingGrids:
 
     like: Sequence[Any]
     rest: Sequence[Any] = ()
+    each: Sequence[Any] = ()
+    own: Sequence[str] = ()
 
     @property
     def has_population(self) -> bool:
@@ -76,6 +87,21 @@ class MovingGrids:
             if self.has_population:
                 people[lacking] = others
         return x, people
+
+    def alternatives(
+        self, rows: slice, cols: slice, wanted: np.ndarray, x: np.ndarray
+    ) -> list[np.ndarray]:
+        """Return what the covariates may be instead of ``x``, the mean, as :meth:`read` does.
+
+        Where a past period lacks a pixel, it has the mean.
+        """
+        names: Any = self.like[0].attrs["covariates"]
+        kept = np.array([name in self.own for name in names], dtype=bool)
+        found = []
+        for group in self.each:
+            own = read_part(group, "covariates", slice(None), rows, cols)[:, wanted]
+            found.append(np.where(np.isfinite(own) & ~kept[:, None], own, x).astype(x.dtype))
+        return found
 
     def _mean(
         self, groups: Sequence[Any], rows: slice, cols: slice, wanted: np.ndarray

@@ -21,6 +21,7 @@ import numpy as np
 
 from geo.grids.grid import Tile
 from models.backend.arrays import Device, to_host
+from models.likelihoods.mixture import MixturePrediction
 from models.training.device import DEVICE_PIXELS, placed
 from pipeline.core.threads import map_in_order
 from pipeline.products.product_types import Layer
@@ -123,11 +124,17 @@ class Moments:
         with placed(self.device) as put:
             here = put(pixels.inputs(part))
             coords = put(pixels.coords[part])
-            prediction = (self.predict or self.model.predict_pixels)(here, coords)
+            predict = self.predict or self.model.predict_pixels
+            each = [predict(put(x), coords) for x in pixels.alternatives(part)]
+            prediction = each[0] if len(each) == 1 else MixturePrediction.of(each)
+            at_mean = prediction
+            if len(each) > 1 and any(layer.product.of_pixels for layer in self.wanted):
+                at_mean = predict(here, coords)  # what is asked of one place in the covariates
             there = {kind: put(exposures[kind][part]) for kind in kinds}
             for number, layer in enumerate(self.wanted):
                 exposure = there[layer.product.exposure]
-                values = to_host(layer.values(prediction, exposure, (self.model, here, coords)))
+                told = at_mean if layer.product.of_pixels else prediction
+                values = to_host(layer.values(told, exposure, (self.model, here, coords)))
                 if self.factor is not None and layer.product.conditioned:
                     at = tile.row + pixels.row[part], tile.col + pixels.col[part]
                     values = values * self.factor[at]
@@ -193,13 +200,16 @@ class Draws:
 
     def of(self, pixels: TilePixels, part: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return rates and counted rates of some pixels, (n_part, n_draws) each."""
-        x = pixels.inputs(part).astype(np.float64)
-        rate = self.functions.rate(x, pixels.coords[part])
+        each = [x.astype(np.float64) for x in pixels.alternatives(part)]
+        rate = self.functions.rate(each[0], pixels.coords[part])
+        for k, x in enumerate(each[1:], start=1):  # every so many draws have other covariates
+            own = slice(k, None, len(each))
+            rate[own] = self.functions.rate(x, pixels.coords[part])[own]
         if self.factors is not None:
             rate = rate * self.factors(pixels, part)
         counted = rate if self.counted is None else rate * self.counted(pixels, part)
-        own = np.ascontiguousarray(rate.T)
-        return own, own if counted is rate else np.ascontiguousarray(counted.T)
+        found = np.ascontiguousarray(rate.T)
+        return found, found if counted is rate else np.ascontiguousarray(counted.T)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,9 @@ class TilePixels:
         Share of each pixel that each of these areas covers.
     number : (n_pix,) int64 or None
         Number of the area that covers most of each pixel, as the model numbers areas; -1 for none.
+    others : tuple of (n_feat, n_pix) float32
+        What the covariates of a forecast may be, ``x`` being their mean; empty where they are
+        known.
     """
 
     tile: Tile
@@ -56,13 +59,21 @@ class TilePixels:
     area: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     fraction: csr_matrix = field(default_factory=lambda: csr_matrix((0, 0)))
     number: np.ndarray | None = None
+    others: tuple[np.ndarray, ...] = ()
 
-    def inputs(self, part: slice) -> np.ndarray:
-        """Return the model's inputs at some pixels, (n_part, n_column) float32."""
-        x = self.x[:, part]
+    def inputs(self, part: slice, x: np.ndarray | None = None) -> np.ndarray:
+        """Return the model's inputs at some pixels, of others if given: (n_part, n_column)."""
+        x = (self.x if x is None else x)[:, part]
         if self.number is not None:
             x = np.concatenate([x, self.number[None, part].astype(x.dtype)])
         return np.ascontiguousarray(x.T)
+
+    def alternatives(self, part: slice) -> list[np.ndarray]:
+        """Return what the model's inputs may be, each as probable: one array where they are known.
+
+        :meth:`inputs` has the rest of the words.
+        """
+        return [self.inputs(part, x) for x in self.others or (self.x,)]
 
     @property
     def n_pix(self) -> int:
@@ -87,7 +98,8 @@ class TilePixels:
             return self
         here = self.band(np.ones(self.n_pix), 0.0) > 0
         own = moving.read(*self.tile.slices, here)[0]
-        return replace(self, x=np.concatenate([self.x[: len(self.x) - len(own)], own]))
+        x = np.concatenate([self.x[: len(self.x) - len(own)], own])
+        return replace(self, x=x, others=())
 
     def select(self, keep: np.ndarray) -> TilePixels:
         """Return the pixels where ``keep`` (n_pix,) bool is true, before they have areas."""
@@ -103,6 +115,7 @@ class TilePixels:
             covered=self.covered[keep],
             overlap=self.overlap[keep],
             number=None if self.number is None else self.number[keep],
+            others=tuple(each[:, keep] for each in self.others),
             values={name: each[keep] for name, each in self.values.items()},
         )
 
@@ -196,10 +209,12 @@ class TileReader:
             return None
         x = read_part(self._aligned, "covariates", slice(None), rows, cols)
         known = known & np.isfinite(x).all(axis=0)
-        x = x[:, known]
+        x, others = x[:, known], list[np.ndarray]()
         if self._moving is not None:
             own, people = self._moving.read(rows, cols, known)
             there = np.isfinite(own).all(axis=0)
+            instead = self._moving.alternatives(rows, cols, known, own)
+            others = [np.concatenate([x, each])[:, there] for each in instead]
             known[known] = there
             x, people = np.concatenate([x, own])[:, there], people[there[: people.size]]
         if not known.any():
@@ -221,6 +236,7 @@ class TileReader:
             covered=covered[known],
             overlap=overlap,
             number=self._number(tile, row, col),
+            others=tuple(others),
         )
 
     def _number(self, tile: Tile, row: np.ndarray, col: np.ndarray) -> np.ndarray | None:

@@ -18,6 +18,10 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.series_store import SERIES_FILE, SeriesStore
 from pipeline.store.stand_ins import AHEAD, AHEAD_FILE, Ahead
 
+#: Parts of the draws that a period's areas are made in, at least: more past periods than these
+#: cannot all stand for it.
+MOST_PARTS = 10
+
 
 def read_series(config: Config) -> dict[str, Any]:
     """Return the fingerprints of the periods, as ingest left them; empty for one period."""
@@ -62,6 +66,15 @@ def as_asked(store: BagStore, ids: Sequence[str], model: Any) -> BagStore:
     return store.numbered(ids, in_inputs=model.numbers_areas)
 
 
+def spread(labels: Sequence[str], most: int) -> tuple[str, ...]:
+    """Return some of the labels, in their order, from all of their length; all if they are few."""
+    if len(labels) <= most:
+        return tuple(labels)
+    # By chance: every so many would be of one month of the season.
+    chosen = np.random.default_rng(len(labels)).permutation(len(labels))[:most]
+    return tuple(labels[k] for k in np.sort(chosen))
+
+
 def stand_in(store: SeriesStore, label: str, time: float, part: int, model: Any) -> BagStore:
     """Return the areas of a period as one part of the draws sees them.
 
@@ -78,7 +91,7 @@ def stand_in(store: SeriesStore, label: str, time: float, part: int, model: Any)
     model : fitted model
         Of that time.
     """
-    found = store.candidates(label, time)
+    found = spread(store.candidates(label, time), MOST_PARTS)
     like = None if not found else (found[part % len(found)],)
     return as_asked(store.at(label, time, like), store.ids, model)
 

@@ -160,6 +160,9 @@ def _other_fit(context: StageContext, before: Mapping[str, Any], now: Mapping[st
     if other:
         return f"was fitted by other code ({name_first(other)})"
     if before["series"]["standing"] != now["standing"]:
+        data = before["series"].get("standing_data")
+        if data is not None and data == now.get("standing_data"):
+            return "was fitted to areas and layers as another version of the code had read them"
         return "was fitted to other areas, or other layers that stand still"
     gone = [label for label in before["series"]["responses"] if label not in now["responses"]]
     if gone:

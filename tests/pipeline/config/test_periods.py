@@ -64,6 +64,9 @@ def test_a_column_chooses_the_rows(files):
         (["01-12-2024", "01-11-2024"], "row 2 ('01-12-2024'), row 3 ('01-11-2024'): column 'm' has "
          "dates whose day and month cannot be told apart; set counts.dayfirst: true"),
         (["janv-24", "mars-24"], "column 'm': which period is the latest cannot be told: janv-24"),
+        (["2024-01", "2024-02", "2024-03", "2024-0x", "2024-03-15"],
+         "cases.csv) row 5 ('2024-0x'), 6 ('2024-03-15'): column 'm' has a period in another form "
+         "than most; write it as the others are, such as 2024-01"),
         (["45292", "45323"], "row 2 ('45292'), row 3 ('45323'): column 'm' is a number of five"),
     ],
 )  # fmt: skip

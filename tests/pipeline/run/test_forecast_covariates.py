@@ -112,6 +112,15 @@ def mapped(config: Path, label: str) -> np.ndarray:
     return read(config.parent / f"out/periods/{label}/rate_mean.tif")
 
 
+def width(config: Path, label: str) -> np.ndarray:
+    """Return how wide intervals of a forecast are, on average: of pixels, and of areas."""
+    out = config.parent / f"out/periods/{label}"
+    areas = pd.read_csv(out / "areas.csv")
+    ends = [read(out / f"rate_{end}.tif").ravel() for end in ("lower", "upper")]
+    of_areas = areas["fitted_rate_lower"], areas["fitted_rate_upper"]
+    return np.array([np.mean(np.log(upper / lower)) for lower, upper in (ends, of_areas)])
+
+
 def marks(config: Path) -> dict[str, int]:
     """Return when each forecast, and the model, was written."""
     work = config.parent / "out/work"
@@ -142,7 +151,7 @@ def test_each_covariate_has_what_is_there_of_it(fitted: Path) -> None:
 
 def test_a_forecast_file_changes_its_forecast_and_nothing_is_fitted(run: Path) -> None:
     directory, before = run.parent, {label: mapped(run, label) for label in AHEAD}
-    latest, written = read(directory / "out/rate_mean.tif"), marks(run)
+    latest, written, wide = read(directory / "out/rate_mean.tif"), marks(run), width(run, AHEAD[0])
     assert ran(run) == ([], "")
     other = 130.0 - rain(2)
     write_raster(directory / "rain_2024-04.tif", other)
@@ -158,10 +167,11 @@ def test_a_forecast_file_changes_its_forecast_and_nothing_is_fitted(run: Path) -
     np.testing.assert_allclose(x_of(run, "2024-04")[0][1], other, rtol=1e-6)
     # Rain raises the rate: the map of April turns with it, those of March and May stay.
     now = mapped(run, "2024-04")
-    turned = np.corrcoef(
-        (np.log(now) - np.log(before["2024-04"])).ravel(), (other - rain(2)).ravel()
-    )
+    was = np.mean([rain(month) for month in range(3)], axis=0)  # each as probable
+    turned = np.corrcoef((np.log(now) - np.log(before["2024-04"])).ravel(), (other - was).ravel())
     assert turned[0, 1] > 0.95
+    # Neither pixels nor areas knew the rain.
+    assert (wide > 1.1 * width(run, AHEAD[0])).all()
     np.testing.assert_array_equal(mapped(run, "2024-05"), before["2024-05"])
     np.testing.assert_array_equal(read(directory / "out/rate_mean.tif"), latest)
     # The table of areas has the same rain: people's mean rate by area is that of the map.
