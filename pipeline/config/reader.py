@@ -211,12 +211,16 @@ def _missing_periods(config: Config, layer: str, each: list[tuple[str, str]]) ->
     labels, path = [label for label, _ in each], each[0][1]
     place = config.document.place(_split(f"{layer}.path")) if config.document else layer
     remedy = nearest_file(Path(path)) or "correct the path"
+    periods = config.series.periods if config.series is not None else ()
+    if len(each) < len(periods):  # the path is right: a file of another name is something else
+        what = "it" if len(each) == 1 else "them"
+        remedy = f"add {what}, or let time.from and time.to leave what lacks one out"
+        if labels[-1] in periods[-1:]:  # a slip in the table asks for files of years
+            remedy += f"; the last period is {labels[-1]}: is it right?"
     if len(each) == 1:
         return Problem(place, f"no file {path}, of {labels[0]}", remedy)
-    n = len(config.series.periods) if config.series is not None else 0
+    n = len(periods)
     found = f"no file of {len(each)} of {n} periods: {name_first(labels, 12)} (no file {path})"
-    if "no directory" not in remedy:
-        remedy = "add them, or let time.from and time.to leave these periods out"
     return Problem(place, found, remedy)
 
 

@@ -32,6 +32,7 @@ SURPRISE = 0.01
 #: Draws of the hyperparameters, by their weights, below which a fit is proposed.
 FEW_MEMBERS = 2.0
 SURPRISE_DRAWS = 200
+WITHDRAWN = "was fitted to counts of"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,10 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     other = _other_fit(context, before, now)
     if other and context.update == "only":
         again = f"run `disagg run {config.source or 'CONFIG'}`, which fits it anew"
+        if other.startswith(
+            WITHDRAWN
+        ):  # a table of the new month alone would be the end of the others
+            again = "put them back, since the table has the counts of all periods; or " + again
         raise InputError(Problem(str(config.output.dir / "work" / "model"), other, again))
     if other:
         progress.log(f"update: a new fit: the last one {other}")
@@ -166,7 +171,7 @@ def _other_fit(context: StageContext, before: Mapping[str, Any], now: Mapping[st
         return "was fitted to other areas, or other layers that stand still"
     gone = [label for label in before["series"]["responses"] if label not in now["responses"]]
     if gone:
-        return f"was fitted to counts of {name_first(gone, 12)}, which this run does not have"
+        return f"{WITHDRAWN} {name_first(gone, 12)}, which this run does not have"
     return ""
 
 
