@@ -13,24 +13,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from dask.utils import parse_bytes
 
-from models.aggregate.area_refit import N_EVALUATION
 from models.core.block import BLOCK_PIXELS
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
-from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for, settings, sized
-from pipeline.evaluation.fold_fits import fits_begin_warm, may_regress
-from pipeline.evaluation.forecasts import ORIGINS, PARTS
-from pipeline.plan.memory import CACHE_BYTES, GIB, fit_bytes, peaks
+from pipeline.config.size_defaults import settings, sized
+from pipeline.plan.evaluation_time import HASH_BYTES_S, PART_S, evaluate_seconds, thinning_seconds
+from pipeline.plan.fit_time import CLUSTER_STEP_S, epoch_seconds, fit_seconds, reading, speed
+from pipeline.plan.memory import GIB, fit_bytes, peaks
 from pipeline.plan.page import page_seconds
-from pipeline.plan.passes import SERIES, FitPasses, fit_passes
+from pipeline.plan.passes import FitPasses, fit_passes
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import Passage, Sizes, measure_inputs, passage
 from pipeline.prediction.period_table import BATCHES
 from pipeline.prediction.series import TOGETHER
-from pipeline.training.warm import lighten
 
 # Seconds of one core, measured on the simulated countries (docs/plan.md). An alignment's is for a
 # pixel of the grid, by its way; the others for a pixel and what stands beside them.
@@ -41,20 +38,12 @@ ALIGN_S = {
 MEMBER_S, MEMBER_AREA_S = 3e-7, 1e-4  # a pixel in an area, an area
 CUBE_S = 3.5e-8  # compressed and written: a pixel and raster
 GATHER_S = 5.6e-8  # out of the aligned grid and into the store: a pixel in an area and column
-READ_BLOCK_S, READ_CHUNK_S = 5e-3, 3e-4  # a block of a store beyond the cache, one within it
-THIN_S = 3e-7  # to choose those of an area that represent it: a pixel of it and column
-WEIGH_S = 2e-6  # of importance weights: a draw and area
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
 MAP_FILES_S = 0.8  # of a further map: its styles, areas, levels, whatever its size
-PART_S = 0.03  # to draw the areas of a period in one of some parts, whatever their size
-HASH_BYTES_S = 6e8
 FETCH_BYTES_S = 2e7  # of a store or server; a guess that no machine's network tells
-START_S = 2.5  # of a stage: imports, files opened and closed
-CLUSTER_S, CLUSTER_STEP_S = 3.0, 12e-3  # to start one; of a step, for messages
-THREAD_STEP_S = 2e-4
-EVIDENCE_S, EVIDENCE_AREA_S = 2e-4, 1.7e-8  # of the areas' evidence: once, a pair of areas
-TABLES_S = 3.0  # of covariances of averages, by length-scale
-SHARE = 0.9  # of a further thread that is not lost to the interpreter and to memory
+START_S = 1.8  # of a command: imports; in the first stage of a run, whichever it is
+STAGE_S = 0.2  # of a stage: files opened and closed
+CLUSTER_S = 3.0  # to start one
 
 
 @dataclass(frozen=True)
@@ -199,18 +188,16 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
     passes = fit_passes(config, sizes, model, config.fit.area_pixels, epochs)
     fitted = passes.whole
     scored = passage(config, sizes, config.evaluate.area_pixels)
-    epoch = {k: s for k in tried if (s := _epoch(config, fitted, measured, k)) is not None}
-    thinning = _thinning(sizes, fitted)
+    epoch = {k: s for k in tried if (s := epoch_seconds(config, fitted, measured, k)) is not None}
+    begun = _start(config, fitted) + thinning_seconds(sizes, fitted)
     seconds = {
         "ingest": {k: _ingest(sizes, k) for k in tried},
-        "fit": {
-            k: _start(config, fitted) + thinning + _fit(config, passes, measured, k) for k in epoch
-        },
+        "fit": {k: begun + fit_seconds(config, passes, measured, k) for k in epoch},
     }
     if measured.predict is not None or measured.draw is not None:
         seconds["predict"] = {k: _predict(config, sizes, measured, k) for k in tried}
         seconds["evaluate"] = {
-            k: s for k in epoch if (s := _evaluate(config, sizes, scored, measured, k)) is not None
+            k: evaluate_seconds(config, sizes, scored, measured, k) for k in epoch
         }
     seconds["report"] = dict.fromkeys(tried, page_seconds(sizes))
     peak_of = peaks(config, sizes, model, n, measured)
@@ -244,14 +231,9 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
     return RunPlan(**{**vars(found), "warnings": tuple(_warnings(config, found, cores, model))})
 
 
-def _speed(n: int) -> float:
-    """Return the speedup of ``n`` workers."""
-    return 1.0 + (n - 1) * SHARE
-
-
 def _ingest(sizes: Sizes, n: int) -> float:
     held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
-    alone = START_S + (2 * sizes.bytes["inputs"] + held) / HASH_BYTES_S
+    alone = START_S + STAGE_S + (2 * sizes.bytes["inputs"] + held) / HASH_BYTES_S
     alone += sizes.bytes["fetched"] / FETCH_BYTES_S
     alone += MEMBER_S * sizes.n_pixels + MEMBER_AREA_S * sizes.n_areas
     aligned = sum(ALIGN_S[way] * count for way, count in sizes.ways.items())
@@ -261,7 +243,7 @@ def _ingest(sizes: Sizes, n: int) -> float:
     again = (sizes.periods.fitted - 1) * sizes.periods.moving
     each = aligned / max(sum(sizes.ways.values()), 1)
     shared += again * (sizes.n_tile_pixels * (each + CUBE_S) + sizes.n_pixels * GATHER_S)
-    return alone + shared / _speed(n)
+    return alone + shared / speed(n)
 
 
 def mean_pixels(config: Config, sizes: Sizes) -> float:
@@ -271,49 +253,16 @@ def mean_pixels(config: Config, sizes: Sizes) -> float:
     return found.few.n_pixels / found.few.n_areas
 
 
-def _thinning(sizes: Sizes, kept: Passage) -> float:
-    """Seconds to choose the pixels that represent large areas, and to write them."""
-    if kept.n_pixels == sizes.n_pixels:
-        return 0.0
-    return sizes.n_pixels * THIN_S * (sizes.n_covariates + 2) + kept.store_bytes / HASH_BYTES_S
-
-
 def _start(config: Config, read: Passage) -> float:
     """Seconds before the first step: the store's fingerprint, and landmarks clustered."""
     cluster = 0.0 if config.compute.scheduler == "local" else CLUSTER_S
-    return START_S + 1.0 + read.store_bytes / HASH_BYTES_S + cluster
-
-
-def _epoch(config: Config, read: Passage, measured: Probe, n: int) -> float | None:
-    """Seconds of an epoch: steps of blocks that workers share, and of what the driver does."""
-    if measured.pixel is None or measured.update is None:
-        return None
-    local = config.compute.scheduler == "local"
-    message = THREAD_STEP_S if local else CLUSTER_STEP_S
-    blocks = read.n_blocks / read.n_steps  # of a step
-    # The last round of a step leaves workers idle, and more of them than blocks do nothing.
-    rounds = min(1.0, np.ceil(blocks / n) / blocks)
-    pixels = read.n_pixels * measured.pixel + _reading(read, 1 if local else n)
-    return read.n_steps * (measured.update + message) + pixels * max(rounds, 1 / _speed(n))
-
-
-def _fit(config: Config, passes: FitPasses, measured: Probe, n: int) -> float:
-    """Seconds of all passes of a fit."""
-    seconds = passes.n_hessian * measured.hessian + passes.n_evidence * measured.evidence
-    for count, read in ((passes.n_few, passes.few), (passes.n_whole, passes.whole)):
-        seconds += count * (_epoch(config, read, measured, n) or 0.0)
-    return seconds
-
-
-def _reading(read: Passage, n_cache: int) -> float:
-    fits = read.store_bytes <= CACHE_BYTES * n_cache
-    return read.n_blocks * (READ_CHUNK_S if fits else READ_BLOCK_S)
+    return STAGE_S + read.store_bytes / HASH_BYTES_S + cluster
 
 
 def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     mapped = min(sizes.n_pixels, sizes.n_tile_pixels)
     held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
-    alone = START_S + 1.0 + (held + 2 * sizes.bytes["maps"]) / HASH_BYTES_S
+    alone = STAGE_S + (held + 2 * sizes.bytes["maps"]) / HASH_BYTES_S
     periods = sizes.periods
     n_map = periods.mapped + periods.windows
     alone += n_map * sizes.n_maps * MAP_S * sizes.n_tile_pixels + (n_map - 1) * MAP_FILES_S
@@ -323,18 +272,20 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     read = sizes.n_tile_pixels * CUBE_S * sizes.n_covariates
     # The tables of levels, and reconciled maps, each draw all pixels once more.
     passes = 1 + (config.output.reconcile is not None) if config.response_kind.drawn else 0
+    alone += measured.functions
     shared = 0.0
     for n_period in _groups(periods.mapped):
         draws, maps = measured.drawn(n_period), measured.predicted(n_period)
-        shared += n_period * (read + _reading(whole, 1))
-        shared += mapped * (maps + passes * draws) + sizes.n_pixels * draws
+        rates = draws if measured.rate is None else measured.rate
+        shared += n_period * (read + reading(whole, 1))
+        shared += mapped * (maps + passes * rates) + sizes.n_pixels * draws
     if periods.drawn:
         shared += sizes.n_pixels * measured.drawn(periods.drawn)
-        shared += periods.drawn * _reading(whole, 1)
+        shared += periods.drawn * reading(whole, 1)
     if periods.windows:  # a pass each, over their periods together
         long = periods.in_windows / periods.windows
         shared += periods.windows * mapped * (measured.drawn(long) + measured.predicted(long))
-    return alone + shared / _speed(n)
+    return alone + shared / speed(n)
 
 
 def _groups(n_map: int) -> list[int]:
@@ -343,55 +294,10 @@ def _groups(n_map: int) -> list[int]:
     return [TOGETHER] * full + [rest] * (rest > 0)
 
 
-def _evaluate(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: int) -> float | None:
-    """Seconds at most: where weights serve, as many refits as may be, and of every region."""
-    if _epoch(config, read, measured, n) is None:
-        return None
-    model: Any = new_model(config)
-    draw = read.n_pixels * (measured.draw or 0.0) + _reading(read, 1)
-    truth = sizes.n_pixels * (measured.predict or 0.0) if config.truth is not None else 0.0
-    held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
-    seconds = START_S + held / HASH_BYTES_S + (draw + truth) / _speed(n) + _thinning(sizes, read)
-    folds = config.evaluate.folds
-    k = folds if isinstance(folds, int) else 5
-    epochs = config.evaluate.epochs
-    most = getattr(model, "max_epochs", 1) if epochs == "auto" else epochs
-    weights = config.evaluate.leave_out == "importance"
-    warm = fits_begin_warm(config)
-    cap = config.evaluate.area_pixels
-    if config.series is not None:
-        # Areas are left out of one period, with the sites of the others as they are: a few passes.
-        one = read.n_pixels * measured.pixel + measured.update  # type: ignore[operator]
-        refits = k * len(config.evaluate.schemes) * SERIES.member * one
-        later = sizes.n_pixels * (measured.draw or 0.0) + measured.path + PARTS * PART_S
-        before = sizes.periods.fitted * measured.path  # the filter, and the posterior of one period
-        return seconds + refits + sizes.periods.scored * later + (1 + ORIGINS) * before
-    if warm:
-        lighten(model)
-    again = fit_passes(config, sizes, model, cap, most, warm=warm)
-    fit = _fit(config, again, measured, n) * (1 - 1 / k) + 1.0
-    if may_regress(config, sizes.n_areas):
-        one = EVIDENCE_S + EVIDENCE_AREA_S * sizes.n_areas**2
-        fit = N_EVALUATION * one / _speed(n)
-        seconds += fit + TABLES_S  # a first one fills tables
-    for scheme in config.evaluate.schemes:
-        few = weights and scheme == "area" and isinstance(folds, int)
-        seconds += fit * k + draw / _speed(n)
-        if few:
-            seconds += config.output.draws * sizes.n_areas * WEIGH_S / _speed(n)
-    simulations = config.evaluate.calibration
-    if isinstance(simulations, int):
-        cap = cap_for(sizes.area_pixels, CALIBRATION_PIXELS)
-        simulated = fit_passes(config, sizes, model, cap, most, warm=warm)
-        refit = _fit(config, simulated, measured, n) + draw / _speed(n) + 1.0
-        seconds += _thinning(sizes, simulated.whole) + simulations * refit
-    return seconds
-
-
 def _pays(config: Config, read: Passage, measured: Probe) -> int:
     n = 1
     while n < 1024:
-        now, twice = (_epoch(config, read, measured, k) for k in (n, 2 * n))
+        now, twice = (epoch_seconds(config, read, measured, k) for k in (n, 2 * n))
         if now is None or twice is None or twice > 0.9 * now:
             break
         n *= 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.plan.sizes import Sizes
 
-START_S = 4.5  # imports, static pictures, the model
+START_S = 1.6  # libraries of pictures, static ones
 PIXEL_S, AREA_S = 2e-7, 5e-4  # a shown pixel, an area
 HASH_BYTES_S = 6e8  # the catalogue reads every map
 PIXELS = 12_000_000  # that a page shows at most, of all maps together

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from models.aggregate.hyperparameter_chain import KEPT, KEPT_EACH, SDS, SIDES, SPREADS
+from models.aggregate.hyperparameter_chain import WARM_SHARE as CHAIN_WARM
+from models.aggregate.refinement import MOST_CHAINED as MOST_AREAS_CHAINED
 from models.aggregate.vbagg import CLIMB_PIXELS, FEW, LEAST_CLIMB
 from models.gp.inducing_points import LARGEST_NODES, LEAST_NODES, MOST_AREAS, MOST_NODES
 from models.temporal.search import MOST_CHAINED
@@ -20,31 +23,65 @@ from pipeline.plan.sizes import Passage, Sizes, passage
 
 
 @dataclass(frozen=True)
+class Visits:
+    """Passes over the bags, by what they do.
+
+    Attributes
+    ----------
+    points : float
+        Hyperparameters under which a climb of q(u) begins: the kernel's matrices are made anew.
+    steps : float
+        Steps of q(u).
+    slopes : float
+        Passes with all gradients.
+    """
+
+    points: float = 0.0
+    steps: float = 0.0
+    slopes: float = 0.0
+
+    @property
+    def passes(self) -> float:
+        """All of them."""
+        return self.steps + self.slopes
+
+    def __add__(self, other: Visits) -> Visits:
+        """Return both together."""
+        return Visits(
+            self.points + other.points, self.steps + other.steps, self.slopes + other.slopes
+        )
+
+    def __mul__(self, n: float) -> Visits:
+        """Return as many of them."""
+        return Visits(n * self.points, n * self.steps, n * self.slopes)
+
+
+@dataclass(frozen=True)
 class Habits:
     """What fits to the optimum took.
 
     Attributes
     ----------
-    climb, whole : (int, float)
-        Steps, and passes of one: of the climb with its curvatures, and of the last on all pixels.
-    member : float
-        Passes of one draw of the hyperparameters.
+    climb, whole : (int, Visits)
+        Steps of the fit, and visits of one: of the climb with its curvatures, and of the last on
+        all pixels.
+    member : Visits
+        Of one draw of the hyperparameters.
     """
 
-    climb: tuple[int, float]
-    whole: tuple[int, float]
-    member: float
+    climb: tuple[int, Visits]
+    whole: tuple[int, Visits]
+    member: Visits
 
 
-ONE_PERIOD = Habits(climb=(14, 5.0), whole=(4, 4.0), member=4.0)
+#: Four fits of 50 to 300 areas (docs/plan.md).
+ONE_PERIOD = Habits((12, Visits(1.1, 3.4, 1.1)), (5, Visits(1.1, 2.5, 1.0)), Visits(1.1, 3.1))
 #: Two fits of 16 areas x 3 and 6 months: 33 and 34 passes, 11 over all pixels, 3.3 of a draw.
-SERIES = Habits(climb=(10, 3.4), whole=(3, 3.7), member=3.3)
-HESSIANS = 5  # taken of the held site
+SERIES = Habits((10, Visits(1.1, 2.4, 1.0)), (3, Visits(1.1, 2.6, 1.1)), Visits(1.1, 3.3))
+HESSIANS = 10  # taken of the held site
 EVALUATIONS = 1900  # of a chain on the evidence of a series: its steps, and the grid that it visits
+GRID = SDS.size * SPREADS.size * SIDES.size  # evaluations of which jumps are made
 WARM_SHARE = 0.25  # of the climb, where a fit begins at another's optimum
-#: What a pass takes, as a share of one that makes the kernel's matrices and all derivatives: most
-#: passes find the former made and need none of the latter.
-PASS_SHARE = 0.65
 
 
 @dataclass(frozen=True)
@@ -55,19 +92,28 @@ class FitPasses:
     ----------
     few, whole : Passage
         Pixels of a pass of the climb, and of one over all.
-    n_few, n_whole : float
-        As many passes that make everything anew would take as long.
+    of_few, of_whole : Visits
     n_hessian : int
     n_evidence : int
-        Evaluations of the evidence between areas and periods, by a chain.
+        Evaluations of the evidence between areas, or areas and periods, by a chain.
     """
 
     few: Passage
     whole: Passage
-    n_few: float
-    n_whole: float
+    of_few: Visits
+    of_whole: Visits
     n_hessian: int
     n_evidence: int = 0
+
+    @property
+    def n_few(self) -> float:
+        """Passes of the climb."""
+        return self.of_few.passes
+
+    @property
+    def n_whole(self) -> float:
+        """Passes over all pixels."""
+        return self.of_whole.passes
 
     @property
     def n_pixels(self) -> float:
@@ -112,7 +158,7 @@ def fit_passes(
     n_period = sizes.periods.fitted
     whole = passage(config, sizes, cap).over(n_period)
     if not climbs(model):
-        return FitPasses(whole, whole, 0.0, float(epochs), 0)
+        return FitPasses(whole, whole, Visits(), Visits(slopes=float(epochs)), 0)
     most = max(LEAST_CLIMB, CLIMB_PIXELS // whole.n_areas)
     if whole.n_pixels <= 1.5 * most * whole.n_areas:
         few = whole
@@ -120,7 +166,7 @@ def fit_passes(
         few = passage(config, sizes, most if cap == "all" else min(most, int(cap))).over(n_period)
     share = WARM_SHARE if warm else 1.0
     habits = ONE_PERIOD if config.series is None else SERIES
-    (climb_steps, climb_passes), (whole_steps, whole_passes) = habits.climb, habits.whole
+    (climb_steps, of_climb), (whole_steps, of_whole) = habits.climb, habits.whole
     climb = min(epochs, climb_steps * share)
     last = 0.0 if few is whole or model.few_pixels else min(epochs - climb, whole_steps)
     pairs = min(epochs - climb - last, model.n_member / 2)
@@ -131,20 +177,35 @@ def fit_passes(
         whole = _here(whole)
     elif few is not whole:
         few = _here(few)
-    members = 2 * habits.member * pairs
-    n_few, n_last = climb_passes * climb, whole_passes * last
+    members = habits.member * (2 * pairs)
+    of_few, of_last = of_climb * climb, of_whole * last
     if last:
-        n_last += members
+        of_last += members
     else:
-        n_few += members
+        of_few += members
+    n_evidence = 0
+    if pairs and config.series is not None:
+        n_evidence = EVALUATIONS if chained(config, whole.n_areas) else 0
+    elif pairs and explores(model, whole.n_areas):
+        n_evidence = n_explored(model.n_member if model.few_pixels else KEPT // KEPT_EACH) + GRID
     return FitPasses(
         few,
         whole,
-        PASS_SHARE * n_few,
-        PASS_SHARE * n_last + 1.0,  # one brings the few pixels to the driver
+        of_few,
+        of_last + Visits(steps=1.0),  # one brings the few pixels to the driver
         1 if warm else HESSIANS,
-        EVALUATIONS if chained(config, whole.n_areas) and pairs else 0,
+        n_evidence,
     )
+
+
+def explores(model: Any, n_area: int) -> bool:
+    """Tell whether a chain explores the evidence of the areas of a model of one period."""
+    return climbs(model) and model.priors == "weak" and 1 < n_area <= MOST_AREAS_CHAINED
+
+
+def n_explored(n_draw: int) -> int:
+    """Return the evaluations of a chain that is for so many draws."""
+    return round((1 + CHAIN_WARM) * min(KEPT, KEPT_EACH * n_draw))
 
 
 def chained(config: Config, n_count: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from models.aggregate.area_evidence import AreaEvidence
 from models.aggregate.site_evidence import SiteEvidence
 from models.backend.blas import one_blas_thread
 from models.core.block import BLOCK_PIXELS, BagBlock, Bags
@@ -23,18 +24,20 @@ from models.temporal.series_evidence import SeriesEvidence
 from models.temporal.sites import unpacked
 from models.temporal.smoother import smoother_sizes
 from models.training.executor import BagsSource
+from models.training.few_pixels import BLOCK
 from models.training.loop import Training, start_training
 from pipeline.config.model_factory import new_model, resolved
 from pipeline.config.schema import Config
-from pipeline.plan.passes import chained, climbs
+from pipeline.plan.passes import chained, climbs, explores
 from pipeline.products.areas import draw_block
 from pipeline.products.products import layers
 
 N_SIDE = 1024  # of the matrices whose product is timed
 MAX_FLOPS = 4e9  # of the block that is timed: a tenth of a second
 REPEATS = 3
+EVALUATED, AROUND = 12, 1.5  # times that the evidence between areas is, and logarithms apart
 PERIODS = 4  # of a series that are timed
-DRAWN_PIXELS = 2048  # of each of these periods, that maps and draws are timed on
+DRAWN_PIXELS = 2048  # of a period, that maps and draws are timed on
 TIMED_AREAS = 100  # of a series, at most: more would take a minute
 ROUGH_LEFT = 1.0  # nats that sites may leave to gain, a period
 NODES = 8  # sampled pixels of an area, at least those that an average has
@@ -50,7 +53,7 @@ class Probe:
     flops : float
         Of a large matrix product in the model's precision, one thread, a second.
     pixel : float or None
-        A pixel's part of a step: value and gradients.
+        A pixel's part of a pass: the kernel's matrices, value and all gradients.
     update : float or None
         The driver's part of a step.
     predict : float or None
@@ -68,9 +71,18 @@ class Probe:
     kept : float
         Numbers that the smoother of all periods of a series keeps.
     evidence : float
-        The evidence between areas and periods of a series, once.
+        The evidence between areas, or between areas and periods of a series, once.
     path : float
         A period's part of all joint draws of a series.
+    step, slopes : float or None
+        A pixel's part of a step of q(u), and of a pass with all gradients, whose kernel matrices
+        are kept; as ``pixel`` where a fit keeps none.
+    functions : float
+        To draw the functions that joint draws of areas are made of.
+    rate : float or None
+        A pixel's part of the rates of all drawn functions; as ``draw`` where it is not known.
+    averages : float
+        To make a matrix of covariances between areas, of all that a chain interpolates.
     """
 
     flops: float
@@ -86,6 +98,11 @@ class Probe:
     path: float = 0.0
     predict_more: float | None = None
     draw_more: float | None = None
+    step: float | None = None
+    slopes: float | None = None
+    functions: float = 0.0
+    rate: float | None = None
+    averages: float = 0.0
 
     def predicted(self, n_period: float) -> float:
         """Return the seconds of the maps of a pixel in periods that share a pass."""
@@ -135,7 +152,8 @@ def _probe_model(
     config: Config, model: Any, flops: float, mean_pixels: float, n_areas: int, area_pixels: float
 ) -> Probe:
     m: int = resolved(config, "inducing")
-    n_pix = int(max(256, min(BLOCK_PIXELS, MAX_FLOPS / (4 * m**2))))
+    most = BLOCK if climbs(model) else BLOCK_PIXELS
+    n_pix = int(max(256, min(most, MAX_FLOPS / (4 * m**2))))
     n_bag = max(1, round(n_pix / mean_pixels))
     bags = _synthetic_bags(config, n_pix, n_bag, m)
     source = BagsSource(bags, 0, block_pixels=10 * n_pix, block_bags=n_bag + 2)
@@ -163,29 +181,63 @@ def _probe_model(
     stats, _ = model.block_stats(params, block, None)
 
     def step() -> None:
+        # Of other parameters, which nothing was kept for.
+        now = replace(state, params=dict(state.params))
         if climbs(model):  # a natural step
-            at = model.objective(state, stats, bags.n_bag)
-            q = whitened(state.params)
+            at = model.objective(now, stats, bags.n_bag, slopes=False)
+            q = whitened(now.params)
             q.natural_gain(at.d_mean, at.d_cov)
             q.natural_step(at.d_mean, at.d_cov, 1.0, LONGEST_STEP)
         else:
-            model.update(state, stats, bags.n_bag)
-        model.block_params(state)
+            model.update(now, stats, bags.n_bag)
+        model.block_params(now)
 
-    timed = _fastest(lambda: model.block_stats(params, block, None)) / block.n_pix
-    update = _fastest(step)
-    hessian = 0.0
+    found = Probe(flops, None, _fastest(step), None, None)
     if climbs(model):
+        found = _with_passes(found, model, params, block)
         hessian = _fastest(lambda: SiteEvidence(model, state).hessian(), repeats=1)
+        found = replace(found, hessian=hessian)
+        if explores(model, n_areas):
+            found = _with_evidence(config, model, state, n_areas, found)
         training.state = _with_members(model, state)
+    else:
+        pixel = _fastest(lambda: model.block_stats(params, block, None)) / block.n_pix
+        found = replace(found, pixel=pixel)
     model.adopt(training)
-    functions = None
-    if config.response_kind.drawn and hasattr(model, "sample_functions"):
-        functions = model.sample_functions(config.output.draws, np.random.default_rng(0))
-    whole = _synthetic_bags(config, n_pix, max(1, round(n_pix / area_pixels)), 0)
-    predict, draw = _products(config, model, whole, functions)
     n_inducing = int(state.params["v_mean"].size) if "v_mean" in state.params else m
-    return Probe(flops, timed, update, predict, draw, hessian, n_inducing)
+    n_pix = min(n_pix, max(DRAWN_PIXELS, round(area_pixels)))
+    whole = _synthetic_bags(config, n_pix, max(1, round(n_pix / area_pixels) - 1), 0)
+    return replace(_with_products(config, model, whole, found), n_inducing=n_inducing)
+
+
+def _with_passes(found: Probe, model: Any, params: Any, block: BagBlock) -> Probe:
+    """Time the passes of a climb: the first under a kernel, a step, and one with all gradients."""
+    ask = [{**params, "slopes": np.array([slopes])} for slopes in (False, True)]
+    first, step, slopes = list[float](), list[float](), list[float]()
+    for _ in range(REPEATS):
+        model.forget_kernels()
+        for times, own in ((first, ask[0]), (step, ask[0]), (slopes, ask[1])):
+            started = time.thread_time()
+            model.block_stats(own, block, None)
+            times.append((time.thread_time() - started) / block.n_pix)
+    model.forget_kernels()
+    made = max(min(first) - min(step), 0.0)
+    return replace(found, pixel=made + min(slopes), step=min(step), slopes=min(slopes))
+
+
+def _with_evidence(config: Config, model: Any, state: State, n_areas: int, found: Probe) -> Probe:
+    """Time the evidence between areas, and the matrices that a chain on it interpolates."""
+    bags = BagBlock.join([_synthetic_bags(config, NODES * n_areas, n_areas - 1, 0)])
+    with np.errstate(all="ignore"):
+        evidence = AreaEvidence(model, state, bags)
+        if not evidence.usable:
+            return found
+        x = np.concatenate([state.params[name] for name in model.phi_names[1:]])
+        # As a chain goes: each has matrices of other length-scales, made in the first round.
+        near = x + np.linspace(0.0, AROUND, EVALUATED)[:, None]
+        once = _fastest(lambda: [evidence.at(each) for each in near]) / EVALUATED
+        new = _fastest(lambda: evidence.at(x - AROUND), repeats=1)
+    return replace(found, evidence=once, averages=max(new - once, 0.0))
 
 
 def _probe_series(
@@ -346,11 +398,8 @@ def _moving(config: Config) -> list[int]:
     return [column for column, name in enumerate(config.covariates) if name in names]
 
 
-def _products(
-    config: Config, model: Any, block: Any, functions: Any
-) -> tuple[float | None, float | None]:
-    """Return the seconds of all maps of a pixel, and of its part of the draws of areas."""
-    predict = draw = None
+def _with_products(config: Config, model: Any, block: Any, found: Probe) -> Probe:
+    """Time all maps of a pixel, drawn functions, their rates, and its part of draws of areas."""
     n = max(1, block.n_pix // 2)
     x, coords = block.x[:n], np.asarray(block.coords)[:n]
     people = np.ones(x.shape[0])
@@ -362,15 +411,23 @@ def _products(
             for layer in wanted:
                 layer.values(prediction, people, (model, x, coords))
 
-        predict = _fastest(maps) / x.shape[0]
-    if functions is not None:
+        found = replace(found, predict=_fastest(maps, repeats=2) / x.shape[0])
+    if not (config.response_kind.drawn and hasattr(model, "sample_functions")):
+        return found
+    started = time.thread_time()
+    functions = model.sample_functions(config.output.draws, np.random.default_rng(0))
+    made = time.thread_time() - started
 
-        def draws() -> None:
-            prediction = model.predict_bags(block, draws=functions, observed=True)
-            _ = prediction.observed(np.random.default_rng(0)).draws, prediction.log_density(block.y)
+    def draws() -> None:
+        prediction = model.predict_bags(block, draws=functions, observed=True)
+        _ = prediction.observed(np.random.default_rng(0)).draws, prediction.log_density(block.y)
 
-        draw = _fastest(draws, repeats=2) / block.n_pix
-    return predict, draw
+    return replace(
+        found,
+        functions=made,
+        rate=_fastest(lambda: functions.rate(x, coords), repeats=1) / x.shape[0],
+        draw=_fastest(draws, repeats=2) / block.n_pix,
+    )
 
 
 def _pixels_of_areas(found: Any, n_areas: int) -> dict[str, Any]:
