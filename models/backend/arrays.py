@@ -326,7 +326,7 @@ def keep_freed_memory() -> None:
     np.empty(31 << 20, dtype=np.uint8)
     adjust = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if adjust is not None:
-        adjust(_M_ARENA_MAX, len(os.sched_getaffinity(0)))
+        adjust(_M_ARENA_MAX, 1)
 
 
 def inverse_lower(factor: np.ndarray) -> np.ndarray:
