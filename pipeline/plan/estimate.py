@@ -41,8 +41,8 @@ GATHER_S = 5.6e-8  # out of the aligned grid and into the store: a pixel in an a
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
 MAP_FILES_S = 0.8  # of a further map: its styles, areas, levels, whatever its size
 FETCH_BYTES_S = 2e7  # of a store or server; a guess that no machine's network tells
-START_S = 1.8  # of a command: imports; in the first stage of a run, whichever it is
-STAGE_S = 0.2  # of a stage: files opened and closed
+START_S = 1.9  # of a command: imports; in the first stage of a run, whichever it is
+STAGE_S, PREDICT_S = 0.3, 0.5  # of a stage: files opened and closed; of maps, tables, levels
 CLUSTER_S = 3.0  # to start one
 
 
@@ -262,7 +262,7 @@ def _start(config: Config, read: Passage) -> float:
 def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     mapped = min(sizes.n_pixels, sizes.n_tile_pixels)
     held = sizes.bytes["bags.zarr"] + sizes.bytes["grid.zarr"]
-    alone = STAGE_S + (held + 2 * sizes.bytes["maps"]) / HASH_BYTES_S
+    alone = PREDICT_S + (held + 2 * sizes.bytes["maps"]) / HASH_BYTES_S
     periods = sizes.periods
     n_map = periods.mapped + periods.windows
     alone += n_map * sizes.n_maps * MAP_S * sizes.n_tile_pixels + (n_map - 1) * MAP_FILES_S

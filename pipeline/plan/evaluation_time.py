@@ -18,7 +18,7 @@ from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for
 from pipeline.evaluation.fold_fits import FILLS, fits_begin_warm, may_regress
 from pipeline.evaluation.forecasts import ORIGINS, PARTS
 from pipeline.plan.fit_time import AVERAGED_S, TABLES, fit_seconds, reading, speed
-from pipeline.plan.passes import GRID, SERIES, fit_passes, n_explored
+from pipeline.plan.passes import GRID, fit_passes, n_explored
 from pipeline.plan.probe import Probe
 from pipeline.plan.sizes import Passage, Sizes
 from pipeline.training.warm import lighten
@@ -31,6 +31,7 @@ WEIGH_S = 4e-6  # of importance weights: a draw and area
 SCHEME_S, FOLD_S = 0.15, 0.03  # whatever their size: scores, processes, files
 SIMULATED = 0.2  # of what joint draws of all areas take, to simulate counts of them
 GUESSED_FOLDS = 5  # of a table that cannot be read
+UPDATED = 2.0  # passes over a period of a series that takes in another one
 PART_S = 0.03  # to draw the areas of a period in one of some parts, whatever their size
 
 
@@ -73,9 +74,11 @@ def evaluate_seconds(config: Config, sizes: Sizes, read: Passage, measured: Prob
 
 def _of_series(config: Config, sizes: Sizes, read: Passage, measured: Probe) -> float:
     """Seconds of the folds of one period, and of past forecasts."""
-    # Areas are left out of one period, with the sites of the others as they are: a few passes.
+    # Areas are left out of one period, with the sites of the others as they are: a few passes at
+    # the optimum and at each draw of the hyperparameters.
+    model: Any = new_model(config)
     one = read.n_pixels * (measured.pixel or 0.0) + (measured.update or 0.0)
-    refits = n_folds(config) * len(config.evaluate.schemes) * SERIES.member.passes * one
+    refits = n_folds(config) * len(config.evaluate.schemes) * (1 + model.n_member) * UPDATED * one
     later = sizes.n_pixels * (measured.draw or 0.0) + measured.path + PARTS * PART_S
     before = sizes.periods.fitted * measured.path  # the filter, and the posterior of one period
     return refits + sizes.periods.scored * later + (1 + ORIGINS) * before
