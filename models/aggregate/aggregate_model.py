@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from models.backend.arrays import as_array
+from models.backend.blas import one_blas_thread
 from models.core.block import BagBlock
 from models.core.errors import ParameterError
 from models.core.protocol import Arrays, Summary, Sweep, override
@@ -175,7 +176,9 @@ class AggregateModel(Estimator):
 
     def sample_functions(self, n_draws: int, rng: np.random.Generator) -> RateDraws:
         """Draw whole rate surfaces from the posterior; see :mod:`models.gp.draws`."""
-        return self.posterior_.draws(n_draws, rng)
+        posterior = self.posterior_
+        with one_blas_thread():  # products of few draws, for each draw of the hyperparameters
+            return posterior.draws(n_draws, rng)
 
     def predict_pixels(
         self, x: np.ndarray, coords: np.ndarray | None = None

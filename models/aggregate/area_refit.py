@@ -26,6 +26,7 @@ from models.aggregate.hyperparameter_chain import (
 )
 from models.aggregate.refinement import EVIDENCE_PIXELS, MOST_CHAINED
 from models.aggregate.surface_model import SurfaceModel
+from models.backend.blas import one_blas_thread
 from models.core.block import BagBlock
 from models.core.errors import NumericalError
 from models.core.protocol import State
@@ -132,6 +133,7 @@ class AreaRefits:
         self._explored(evidence, model.seed, CHAIN // 3)
 
     @classmethod
+    @one_blas_thread()  # thousands of small products: threads of BLAS would wait for one another
     @np.errstate(all="ignore")
     def of(
         cls, model: SurfaceModel, state: State, blocks: Iterable[BagBlock], n_bag: int
@@ -166,6 +168,7 @@ class AreaRefits:
             evidence, self._phi, inverse, self._places, seed, n, agree=agree, jumps=jumps
         )
 
+    @one_blas_thread()
     @np.errstate(all="ignore")
     def without(self, unseen: np.ndarray, seed: int) -> AreaRefit | None:
         """Fit to all areas but some.
