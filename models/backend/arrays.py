@@ -321,7 +321,8 @@ def keep_freed_memory() -> None:
     faults its pages in again: 1 ms for 576 x 576 float64, a third of the driver's algebra. It
     learns otherwise from the largest array given back so far, if below 32 MiB: here is one, never
     written to. What a thread freed is kept for the threads of its heap, of which there would be
-    eight a core: now there is one a core, before the threads begin. Elsewhere this does nothing.
+    eight a core, and which grew from fit to fit: now there is one, before the threads begin.
+    Elsewhere this does nothing.
     """
     np.empty(31 << 20, dtype=np.uint8)
     adjust = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None

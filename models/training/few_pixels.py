@@ -105,6 +105,7 @@ class WholeSums:
         for each in self._few.values():
             each.close()
         self._few.clear()
+        self.on_pass = lambda: None  # it knows the fit, which knows these sums
 
     def __call__(self, state: State, cap: int, slopes: bool) -> Stats:
         """Return the sums under a state, of at most ``cap`` pixels a bag.
