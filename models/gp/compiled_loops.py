@@ -116,6 +116,21 @@ def expm1(x):
 THIRD = 1.0 / 3.0
 
 
+@numba.njit(inline="always")
+def _matern32(a, log_variance):
+    """Return ``(1 + a) e^-a`` and ``e^-a``, times the variance."""
+    decay = exp(log_variance - a)
+    return (a + 1.0) * decay, decay
+
+
+@numba.njit(inline="always")
+def _matern52(square, a, log_variance):
+    """Return ``(1 + a + a^2 / 3) e^-a`` and ``(1 + a) e^-a``, times the variance."""
+    decay = exp(log_variance - a)
+    first = (a + 1.0) * decay
+    return square * THIRD * decay + first, first
+
+
 @compiled_pairs
 def rbf_matrix(d2, value):
     """``scale`` and the log variance are in ``d2`` already."""
@@ -156,8 +171,7 @@ def matern32_written(z, w, log_variance, out, first):
     root = np.sqrt(3.0)
     for i in range(z.shape[0]):
         for j in range(w.shape[0]):
-            a = root * abs(z[i] - w[j])
-            out[i, first + j] = (a + 1.0) * exp(log_variance - a)
+            out[i, first + j] = _matern32(root * abs(z[i] - w[j]), log_variance)[0]
 
 
 @compiled_pairs
@@ -167,8 +181,7 @@ def matern52_written(z, w, log_variance, out, first):
     for i in range(z.shape[0]):
         for j in range(w.shape[0]):
             a = root * abs(z[i] - w[j])
-            decay = exp(log_variance - a)
-            out[i, first + j] = a * a * THIRD * decay + (a + 1.0) * decay
+            out[i, first + j] = _matern52(a * a, a, log_variance)[0]
 
 
 @compiled_pairs
@@ -202,9 +215,7 @@ def matern32_matrix(d2, log_variance, value, u):
     for i in range(d2.shape[0]):
         for j in range(d2.shape[1]):
             a = np.sqrt(max(d2[i, j], 0.0))
-            decay = exp(log_variance - a)
-            u[i, j] = decay
-            value[i, j] = (a + 1.0) * decay
+            value[i, j], u[i, j] = _matern32(a, log_variance)
 
 
 @compiled_pairs
@@ -213,10 +224,7 @@ def matern32_line(z, w, log_variance, value, u):
     root = np.sqrt(3.0)
     for i in range(z.shape[0]):
         for j in range(w.shape[0]):
-            a = root * abs(z[i] - w[j])
-            decay = exp(log_variance - a)
-            u[i, j] = decay
-            value[i, j] = (a + 1.0) * decay
+            value[i, j], u[i, j] = _matern32(root * abs(z[i] - w[j]), log_variance)
 
 
 @compiled_pairs
@@ -225,11 +233,7 @@ def matern52_matrix(d2, log_variance, value, u):
     for i in range(d2.shape[0]):
         for j in range(d2.shape[1]):
             square = max(d2[i, j], 0.0)
-            a = np.sqrt(square)
-            decay = exp(log_variance - a)
-            first = (a + 1.0) * decay
-            u[i, j] = first
-            value[i, j] = square * THIRD * decay + first
+            value[i, j], u[i, j] = _matern52(square, np.sqrt(square), log_variance)
 
 
 @compiled_pairs
@@ -239,10 +243,7 @@ def matern52_line(z, w, log_variance, value, u):
     for i in range(z.shape[0]):
         for j in range(w.shape[0]):
             a = root * abs(z[i] - w[j])
-            decay = exp(log_variance - a)
-            first = (a + 1.0) * decay
-            u[i, j] = first
-            value[i, j] = a * a * THIRD * decay + first
+            value[i, j], u[i, j] = _matern52(a * a, a, log_variance)
 
 
 @compiled_sums

@@ -155,7 +155,7 @@ def plan_run(config: Config, workers: int | None = None) -> RunPlan:
     sizes = measure_inputs(config)
     config = settled(config, sizes)
     whole = sizes.n_pixels / max(sizes.n_areas, 1)
-    measured = probe(config, mean_pixels(config, sizes), sizes.n_areas, whole)
+    measured = probe(config, mean_pixels(config, sizes), sizes.n_bags, whole)
     return foresee(config, sizes, measured, workers)
 
 

@@ -98,12 +98,18 @@ def _held_out(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
         seconds += AVERAGED_S * min(read.n_pixels, EVIDENCE_PIXELS)
         seconds += (GRID + n_explored(2)) * measured.evidence + TABLES * measured.averages
         fold = N_EVALUATION * measured.evidence
+        folds = dict.fromkeys(schemes, fold)
     else:
-        again = _again(config, sizes, config.evaluate.area_pixels)
-        fold = fit_seconds(config, again, measured, max(1, n // at_once)) * (1 - 1 / k)
-        fold += measured.functions + read.n_pixels / k * (measured.draw or 0.0)
+        cap, each = config.evaluate.area_pixels, max(1, n // at_once)
+        drawn = measured.functions + read.n_pixels / k * (measured.draw or 0.0)
+        folds = {
+            scheme: fit_seconds(config, _again(config, sizes, cap, scheme), measured, each)
+            * (1 - 1 / k)
+            + drawn
+            for scheme in schemes
+        }
     for scheme in schemes:
-        seconds += SCHEME_S + rounds * (fold + FOLD_S)
+        seconds += SCHEME_S + rounds * (folds[scheme] + FOLD_S)
         if weights and scheme == "area" and isinstance(config.evaluate.folds, int):
             seconds += config.output.draws * sizes.n_areas * WEIGH_S
     return seconds
@@ -112,16 +118,17 @@ def _held_out(config: Config, sizes: Sizes, read: Passage, measured: Probe, n: i
 def _simulated(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
     """Seconds of refits to simulated counts."""
     simulations = config.evaluate.calibration
-    if not isinstance(simulations, int):
+    if not isinstance(simulations, int) or config.point_sources:
         return 0.0
-    again = _again(config, sizes, cap_for(sizes.area_pixels, CALIBRATION_PIXELS))
+    cap = cap_for(sizes.area_pixels, CALIBRATION_PIXELS)
+    again = _again(config, sizes, cap, "simulated")
     at_once = min(_at_once(config, again.whole, n), simulations)
     one = fit_seconds(config, again, measured, max(1, n // at_once)) + FOLD_S
     one += again.whole.n_pixels * (measured.draw or 0.0) * (1 + SIMULATED) + measured.functions
     return thinning_seconds(sizes, again.whole) + np.ceil(simulations / at_once) * one
 
 
-def _again(config: Config, sizes: Sizes, cap: int | str) -> Any:
+def _again(config: Config, sizes: Sizes, cap: int | str, what: str) -> Any:
     """Return the passes of a fit that only scores."""
     model: Any = new_model(config)
     epochs = config.evaluate.epochs
@@ -129,7 +136,7 @@ def _again(config: Config, sizes: Sizes, cap: int | str) -> Any:
     warm = fits_begin_warm(config)
     if warm:
         lighten(model)
-    return fit_passes(config, sizes, model, cap, most, warm=warm)
+    return fit_passes(config, sizes, model, cap, most, what if warm else None)
 
 
 def _at_once(config: Config, read: Passage, n: int) -> int:

@@ -113,7 +113,7 @@ def fit_bytes(
         Whether the fit only scores areas: it ends on the pixels of the climb.
     """
     m, f = n_nodes(config, sizes), sizes.n_covariates
-    found = BASE["fit"] * GIB + sizes.n_areas * (16 * f + 200)
+    found = BASE["fit"] * GIB + sizes.n_bags * (16 * f + 200)
     if model.sweep == "single":
         kept = passage(config, sizes, config.fit.area_pixels).n_pixels
         return round(found + 3 * kept * (4 * f + PIXEL_BYTES))

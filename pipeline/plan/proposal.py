@@ -116,7 +116,7 @@ def propose(
         model = tuple(resolved(tried, key) for key in ("inducing", "precision", "pair_pixels"))
         key = (*model, tried.output.draws, round(np.log2(mean)))
         if key not in timed:
-            timed[key] = measure(tried, mean, found.n_areas)
+            timed[key] = measure(tried, mean, found.n_bags)
         return tried, foresee(tried, found, timed[key], workers)
 
     rungs = list(ladder(config, found.area_pixels))

@@ -27,6 +27,7 @@ from pipeline.evaluation.forecasts import AHEAD, LEAST_HISTORY, ORIGINS
 from pipeline.ingest.balance import counts_outside
 from pipeline.ingest.inputs import Inputs, open_inputs
 from pipeline.ingest.raster_sample import N_SAMPLED
+from pipeline.plan.points import count_points
 from pipeline.products.products import layers
 from pipeline.storage.location import is_remote
 from pipeline.storage.windows import copy_at
@@ -143,6 +144,8 @@ class Sizes:
         (``grid.zarr``), the maps (``maps``), and for a while (``scratch``, ``drafts``); of inputs
         at addresses, see :func:`foresee_copies`.
     periods : Periods
+    n_points, point_pixels : int
+        Points beside the areas, and pixels that they may be of.
     """
 
     grid: Grid
@@ -157,6 +160,13 @@ class Sizes:
     n_maps: int
     bytes: Mapping[str, int]
     periods: Periods = Periods()
+    n_points: int = 0
+    point_pixels: int = 0
+
+    @property
+    def n_bags(self) -> int:
+        """Areas, and points beside them."""
+        return self.n_areas + self.n_points
 
     @property
     def n_pixels(self) -> int:
@@ -194,6 +204,7 @@ def measure_inputs(config: Config) -> Sizes:
     geometry = reproject(areas.geometry, grid)
     pixels = estimate_pixels(geometry, grid)
     used = pixels > 0
+    beside = count_points(config, grid, float(pixels.sum()))
     if not used.any():
         found = "does not overlap the areas"
         raise InputError([Problem("grid", found, "give the grid of a raster that covers them")])
@@ -240,6 +251,8 @@ def measure_inputs(config: Config) -> Sizes:
             "drafts": 4 * n_maps * n_tile,
         },
         periods=periods,
+        n_points=beside[0],
+        point_pixels=beside[1],
     )
 
 

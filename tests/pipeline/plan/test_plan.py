@@ -14,6 +14,7 @@ import pytest
 import zarr
 
 from geo.core.errors import InputError
+from geo.grids.displacement import catchments
 from geo.grids.grid import Grid
 from geo.sources import gdal_access
 from geo.sources.raster import RasterSource
@@ -28,7 +29,7 @@ from pipeline.plan import estimate as plans
 from pipeline.plan import fit_time
 from pipeline.plan.estimate import plan_run
 from pipeline.plan.page import page_seconds
-from pipeline.plan.passes import chained
+from pipeline.plan.passes import chained, fit_passes
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.proposal import total_seconds
 from pipeline.plan.sizes import Periods, measure_inputs, store_bytes
@@ -186,6 +187,34 @@ def test_steps_on_kept_matrices_take_less(country: Path, monkeypatch: pytest.Mon
     assert fit(SLOW) - saved <= fit(kept) < fit(SLOW) - 0.8 * saved
     monkeypatch.setattr(fit_time, "BUDGET", 1)
     assert fit(kept) > fit(SLOW) - 0.8 * saved
+
+
+def test_points_are_fitted_beside_the_areas(changed: Any, country: Path) -> None:
+    rows = "".join(f"c{n},{n},-19,5,50\n" for n in range(30))
+    (country.parent / "clusters.csv").write_text(f"id,lon,lat,positive,tested\n{rows}")
+    points = "{name: dhs, path: clusters.csv, id: id, lon: lon, lat: lat, value: positive"
+    path = changed(("(?m)^grid:", f"points: [{points}, tested: tested, radius: 30}}]\ngrid:"))
+    config = load_config(path)
+    sizes = measure_inputs(config)
+    assert sizes.n_bags == sizes.n_areas + 30
+    (n_row, n_col), at = sizes.grid.shape, sizes.grid.transform
+    lon, lat = at @ (n_col / 2, n_row / 2)
+    circle = catchments(sizes.grid, np.array([lon]), np.array([lat]), 30.0)
+    assert sizes.point_pixels == pytest.approx(30 * circle.pixel.size, rel=0.2)
+    alone = replace(sizes, n_points=0, point_pixels=0)
+    config = plans.settled(config, sizes)
+    with_points, areas = (plans.foresee(config, each, SLOW, 1) for each in (sizes, alone))
+    assert with_points.passes.few.n_areas == sizes.n_bags
+    for name in (1, 3):  # folds are fitted anew, with all points
+        assert with_points.stages[name].seconds[1] > areas.stages[name].seconds[1]
+        assert with_points.stages[name].peak_bytes > areas.stages[name].peak_bytes
+    # Without a region the optimum is further away than without areas here and there.
+    model = new_model(config)
+    each = [
+        fit_passes(config, sizes, model, "all", 300, what).n_pixels
+        for what in ("simulated", "area", "block")
+    ]
+    assert each[0] < each[1] < each[2]
 
 
 @pytest.mark.usefixtures("slow")
