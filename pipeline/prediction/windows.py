@@ -32,7 +32,7 @@ from pipeline.products.periods import WINDOWS, window_layers
 from pipeline.products.product_types import Layer
 from pipeline.products.suppressed import interval_columns
 from pipeline.products.tags import run_tags
-from pipeline.products.tile_pass import Consumer, run_pass
+from pipeline.products.tile_pass import Consumer, drawn_rates, run_pass
 from pipeline.products.tile_pixels import TilePixels, TileReader
 from pipeline.store.bag_store import BagStore
 from pipeline.store.level_areas import make_level
@@ -143,9 +143,10 @@ class WindowMaps(Consumer):
         coords, n = pixels.coords[part], len(there)
         mean, draws = np.zeros(coords.shape[0]), np.zeros(())
         for number, (period, own) in enumerate(zip(self._periods, there, strict=True)):
-            x = own.inputs(part).astype(np.float64)
-            mean = mean + np.asarray(self._moments.at(number, x, coords).mean) / n
-            draws = draws + period.functions.rate(x, coords) / n
+            for x in (each := own.alternatives(part)):
+                at = self._moments.at(number, x.astype(np.float64), coords)
+                mean = mean + np.asarray(at.mean) / (n * len(each))
+            draws = draws + drawn_rates(period.functions, own, part) / n
         return MeanRate(mean, draws)
 
     def add(self, pixels: TilePixels, found: TilePixels) -> None:

@@ -180,6 +180,19 @@ def _of_parts(
     return map(function, parts) if n_thread <= 1 else map_in_order(function, parts, n_thread)
 
 
+def drawn_rates(functions: Any, pixels: TilePixels, part: slice) -> np.ndarray:
+    """Return the rates of some pixels under drawn functions, (n_draws, n_part).
+
+    Where the covariates may be several, every so many draws have each.
+    """
+    each = [x.astype(np.float64) for x in pixels.alternatives(part)]
+    rate: np.ndarray = functions.rate(each[0], pixels.coords[part])
+    for k, x in enumerate(each[1:], start=1):
+        own = slice(k, None, len(each))
+        rate[own] = functions.rate(x, pixels.coords[part])[own]
+    return rate
+
+
 @dataclass(frozen=True)
 class Draws:
     """How the drawn functions of a tile are evaluated.
@@ -200,11 +213,7 @@ class Draws:
 
     def of(self, pixels: TilePixels, part: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return rates and counted rates of some pixels, (n_part, n_draws) each."""
-        each = [x.astype(np.float64) for x in pixels.alternatives(part)]
-        rate = self.functions.rate(each[0], pixels.coords[part])
-        for k, x in enumerate(each[1:], start=1):  # every so many draws have other covariates
-            own = slice(k, None, len(each))
-            rate[own] = self.functions.rate(x, pixels.coords[part])[own]
+        rate = drawn_rates(self.functions, pixels, part)
         if self.factors is not None:
             rate = rate * self.factors(pixels, part)
         counted = rate if self.counted is None else rate * self.counted(pixels, part)

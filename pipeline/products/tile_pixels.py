@@ -98,8 +98,10 @@ class TilePixels:
             return self
         here = self.band(np.ones(self.n_pix), 0.0) > 0
         own = moving.read(*self.tile.slices, here)[0]
-        x = np.concatenate([self.x[: len(self.x) - len(own)], own])
-        return replace(self, x=x, others=())
+        still = self.x[: len(self.x) - len(own)]
+        instead = moving.alternatives(*self.tile.slices, here, own)
+        others = tuple(np.concatenate([still, each]) for each in instead)
+        return replace(self, x=np.concatenate([still, own]), others=others)
 
     def select(self, keep: np.ndarray) -> TilePixels:
         """Return the pixels where ``keep`` (n_pix,) bool is true, before they have areas."""

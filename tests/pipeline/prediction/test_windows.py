@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,6 +111,33 @@ def test_a_mean_of_draws_is_that_of_dense_regression() -> None:
     each = scale * np.sqrt(np.diag(case.cov).reshape(3, n))
     assert (sd < 0.97 * each.mean(axis=0)).all()
     assert (sd > 1.03 * np.sqrt((each**2).sum(axis=0)) / 3).all()
+
+
+def test_where_covariates_are_not_known_a_window_has_all_that_they_may_be() -> None:
+    def rate(x: np.ndarray, coords: np.ndarray) -> np.ndarray:
+        del coords
+        return np.exp(np.arange(1.0, 7.0)[:, None] * x[:, 0])
+
+    def at(number: int, x: np.ndarray, coords: np.ndarray) -> SimpleNamespace:
+        del coords
+        return SimpleNamespace(mean=np.exp((1.0 + number) * x[:, 0]))
+
+    n = 4
+    period: Any = SimpleNamespace(functions=SimpleNamespace(rate=rate), moving=NOWHERE)
+    maps = WindowMaps([period, period], SimpleNamespace(at=at), [], SimpleNamespace())  # type: ignore[arg-type]
+    row, zeros, x = np.arange(n), np.zeros(n), np.linspace(-1, 1, n, dtype=np.float32)[None]
+    past = TilePixels(Tile(0, 0, n, 1), row, 0 * row, x, np.zeros((n, 2)), zeros, zeros, zeros)
+    ahead = replace(past, others=(x - 0.5, x + 1.0))
+    found = maps._mean(past, [past, ahead], slice(None))
+    own, low, high = (each[0].astype(np.float64) for each in (x, *ahead.others))
+    np.testing.assert_allclose(
+        found.mean, (np.exp(own) + (np.exp(2 * low) + np.exp(2 * high)) / 2) / 2
+    )
+    for number, power in enumerate(np.arange(1.0, 7.0)):
+        there = low if number % 2 == 0 else high
+        np.testing.assert_allclose(
+            found.draws[number], (np.exp(power * own) + np.exp(power * there)) / 2
+        )
 
 
 def test_a_window_of_one_period_is_the_map_of_that_period(quarters: Path) -> None:
