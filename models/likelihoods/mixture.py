@@ -17,13 +17,11 @@ import numpy as np
 
 from models.backend.arrays import namespace, ndtr, ndtri, to_host
 from models.core.errors import ParameterError
+from models.likelihoods.compiled_quantile import MOST_STEPS, NEAR, TOLERANCE, mixture_quantiles
 from models.likelihoods.links import SQRT_2PI, find_link
 from models.likelihoods.prediction import Prediction
 from models.likelihoods.probability import check_probability
 
-MOST_STEPS = 200  # bisection alone needs about 50
-TOLERANCE = 1e-13  # of a root, as a share of the size of ``f``
-NEAR = 1e-10  # of a root, in probability
 
 
 @dataclass(frozen=True)
@@ -118,12 +116,18 @@ class MixturePrediction:
         if len(used) == 1:
             return used[0].quantile(q)
         xp = namespace(used[0].m)
-        w = self.weights[self.weights > 0]
-        w = (w / w.sum()).tolist()
+        w, folded = self.weights[self.weights > 0], self.link == "square"
+        w = w / w.sum()
         m = [part.m for part in used]
         sd = [xp.sqrt(part.s) for part in used]
-        root = _folded_quantile if self.link == "square" else _normal_quantile
-        value: np.ndarray = self.scale * find_link(self.link).value(root(w, m, sd, q))
+        if xp is np:
+            ends = float(ndtri(q)), float(ndtri(0.5 * (1 + q)))
+            means, sds = (np.stack(each, axis=1).astype(np.float64, copy=False) for each in (m, sd))
+            means = np.abs(means) if folded else means
+            root = mixture_quantiles(w, means, sds, q, *ends, folded)
+        else:
+            root = (_folded_quantile if folded else _normal_quantile)(w.tolist(), m, sd, q)
+        value: np.ndarray = self.scale * find_link(self.link).value(root)
         return value
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:

@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from models.core.errors import ParameterError
 from models.likelihoods.links import LINKS, find_link
-from models.likelihoods.mixture import MixturePrediction
+from models.likelihoods.mixture import MixturePrediction, _folded_quantile, _normal_quantile
 from models.likelihoods.prediction import Prediction
 
 N_PIX, SCALE = 24, 0.2
@@ -70,6 +70,17 @@ def test_quantiles_are_brents_roots(link, q, weights):
         density = (below(root + h) - below(root - h)) / (2 * h)
         moved = abs(slope) * 1e-15 * min(q, 1 - q) / max(density, 1e-30)
         assert found[pixel] == pytest.approx(value, rel=2e-11, abs=max(1e-13, moved))
+
+
+@pytest.mark.parametrize("q", LEVELS)
+@pytest.mark.parametrize("find", [_normal_quantile, _folded_quantile])
+def test_arrays_of_a_device_have_the_same_roots(find, q):
+    parts = _mixture("square" if find is _folded_quantile else "identity").parts
+    w, (m, sd) = np.array([0.5, 0.3, 0.15, 0.05]), ([p.m for p in parts], [p.s**0.5 for p in parts])
+    same = MixturePrediction(parts, w).quantile(q)
+    root = find(w.tolist(), m, sd, q)
+    found = SCALE * find_link(parts[0].link).value(root)
+    np.testing.assert_allclose(found, same, rtol=2e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("link", LINKS)
