@@ -25,6 +25,11 @@ class AreaFeatures(Features):
 
     @property
     @override
+    def is_waves(self) -> bool:
+        return False
+
+    @property
+    @override
     def n_feature(self) -> int:
         return int(self.frequency.shape[1])
 

@@ -292,6 +292,34 @@ def averaged(k, share, out):
 
 
 @compiled_pairs
+def write_waves(tangent, amplitude, spans, out):
+    """Write cosines and sines of angles, by the tangents of half of them.
+
+    ``cos = 2 / (1 + t^2) - 1``, ``sin = 2 t / (1 + t^2)``: one vectorised tangent is six times as
+    fast as NumPy's cosine and sine, float64.
+
+    Parameters
+    ----------
+    tangent : (n, n_wave)
+    amplitude : (n_span,), of the type of ``tangent``
+    spans : (n_span, 3) int64
+        First wave, waves, and the column of ``out`` from which on their cosines are; their sines
+        follow.
+    out : (n, n_column)
+    """
+    one = tangent.dtype.type(1)
+    for i in range(tangent.shape[0]):
+        for s in range(spans.shape[0]):
+            first, n, column = spans[s]
+            size = amplitude[s]
+            for j in range(n):
+                t = tangent[i, first + j]
+                cos = (size + size) / (t * t + one)
+                out[i, column + j] = cos - size
+                out[i, column + n + j] = t * cos
+
+
+@compiled_pairs
 def add_blend(total, low, high, by_low, by_high, diagonal):
     """Add ``by_low low + by_high high`` to the lower triangle of ``total``; write its diagonal."""
     for i in range(total.shape[0]):
