@@ -23,7 +23,6 @@ from models.likelihoods.prediction import Prediction
 from models.likelihoods.probability import check_probability
 
 
-
 @dataclass(frozen=True)
 class MixturePrediction:
     """Distribution of each pixel's rate over several draws of the hyperparameters.
