@@ -15,7 +15,8 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 
 _lock = threading.RLock()  # a finalizer may leave while its thread is in here
 _users = 0
-_limit: Any = None
+_limits: list[Any] = []
+_limited: ThreadpoolController | None = None
 
 
 @contextmanager
@@ -25,13 +26,16 @@ def one_blas_thread() -> Iterator[None]:
     BLAS keeps one number for the process, and ``threadpoolctl`` puts back what it found on entry:
     of two uses that overlap, the first to leave frees the threads under the other, and the last
     leaves a limit of 1 behind for good. Here the first to enter sets the limit and the last to
-    leave lifts it, whichever threads they are.
+    leave lifts it, whichever threads they are. Libraries that came since the first are limited by
+    the next to enter.
     """
-    global _users, _limit
+    global _users, _limited
     with _lock:
-        if _users == 0:
+        there = _libraries(len(sys.modules))
+        if there is not _limited:
             _take_control()
-            _limit = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
+            _limits.append(there.limit(limits=1, user_api="blas"))
+            _limited = there
         _users += 1
     try:
         yield
@@ -40,8 +44,9 @@ def one_blas_thread() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 _take_control()
-                _limit.restore_original_limits()
-                _limit = None
+                while _limits:
+                    _limits.pop().restore_original_limits()
+                _limited = None
                 _take_control()
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from models.aggregate.posterior import WEIGHT, member_states
 from models.aggregate.vbagg import NARROW_ROOT
+from models.backend.blas import one_blas_thread
 from models.core.errors import BagsError
 from models.core.protocol import Arrays, Model, State
 from models.temporal.periods import Period, PeriodSource
@@ -51,6 +52,7 @@ class Update:
     passes: int
 
 
+@one_blas_thread()  # small products: beside other work threads of BLAS wait for one another
 def updated(
     model: TemporalModel,
     state: State,

@@ -21,7 +21,7 @@ from pipeline.config.schema import Config
 from pipeline.config.size_defaults import settings, sized
 from pipeline.plan.evaluation_time import HASH_BYTES_S, PART_S, evaluate_seconds, thinning_seconds
 from pipeline.plan.fit_time import CLUSTER_STEP_S, epoch_seconds, fit_seconds, reading, speed
-from pipeline.plan.memory import GIB, fit_bytes, peaks
+from pipeline.plan.memory import GIB, fit_bytes, n_values, peaks
 from pipeline.plan.page import page_seconds
 from pipeline.plan.passes import FitPasses, fit_passes
 from pipeline.plan.probe import Probe, probe
@@ -221,7 +221,7 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
         passes=passes,
         settings=settings(config),
         fitted=fitted,
-        worker_bytes=fit_bytes(config, sizes, model, 1),
+        worker_bytes=fit_bytes(config, sizes, model, 1, n_values(config, sizes, measured)),
         disk_bytes=_disk(sizes),
         disk_free=shutil.disk_usage(_standing(config.output.dir)).free,
         memory=_memory(config),

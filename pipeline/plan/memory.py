@@ -7,31 +7,35 @@ from typing import Any
 
 import numpy as np
 
-from models.backend.arena import CHUNK
 from models.core.block import BLOCK_PIXELS
-from models.gp.kept_kernels import BUDGET
+from models.gp.average_covariance import RECENT, TABLE_BYTES
+from models.gp.kept_kernels import BUDGET, WITH_BY_PRODUCTS
 from models.training.few_pixels import BLOCK
 from pipeline.config.model_factory import resolved
 from pipeline.config.schema import Config
 from pipeline.evaluation.fold_fits import most_at_once
 from pipeline.plan.page import page_bytes
-from pipeline.plan.passes import climbs, fit_passes, n_nodes
+from pipeline.plan.passes import chained, climbs, explores, fit_passes, n_nodes
 from pipeline.plan.probe import Probe
 from pipeline.plan.sizes import PIXEL_BYTES, Sizes, passage
-from pipeline.products.tile_pass import CHUNK_PIXELS
+from pipeline.prediction.series import TOGETHER
+from pipeline.products.tile_pass import CHUNK_PIXELS, DRAWN_PIXELS, FEW_PIXELS, FEW_TILES
 from pipeline.store.aligned_grid import TILE
 
 GIB = 2**30
 CACHE_BYTES = 256e6  # of decoded pixels that a store keeps, and of raster blocks that GDAL keeps
 # Bytes, measured on the simulated countries (docs/plan.md).
-BASE = {"ingest": 0.45, "fit": 0.35, "predict": 0.5, "evaluate": 0.5}  # GiB of libraries
+BASE = {"ingest": 0.42, "fit": 0.5, "predict": 0.55}  # GiB of libraries
+COPIES = 5  # of the sites of a series: for past forecasts, and areas left out
+FORK = 100e6  # of a process beside the stage's own: its heap
 MEMBER_BYTES = 20  # of ingest: a pixel in an area
 ARENA = 6  # arrays of a block's pixels by landmarks
-BY_PRODUCTS = 6  # of a pass that are kept for the next: of a pixel and landmark
-POOLS = 2  # of threads with arenas of their own: on the pixels of the climb, and on all
+BY_PRODUCTS, BARE = 6, 1.3  # of a pass that are kept for the next: of a pixel and landmark
+TABLES = 40  # of a term, between all areas, that a chain meets
 HEAP = 1.3  # of what a fit holds, with what the heap keeps that was freed
 ALGEBRA = 24  # matrices of landmarks by landmarks
 SMOOTHED = 6  # of a period of a series: sites, covariances of two smoothers
+MEMBER = 6  # matrices of landmarks by landmarks of a draw of the hyperparameters
 AHEAD = 4  # arrays of predicted pixels by landmarks
 
 
@@ -49,8 +53,9 @@ def peaks(
     n : int
         Workers.
     measured : Probe, optional
-        It knows what the smoother of a series keeps.
+        It knows the number of inducing values, and what the smoother of a series keeps.
     """
+    m = n_values(config, sizes, measured)
     threads = n if config.compute.scheduler == "local" else 1
     local = min(n, len(os.sched_getaffinity(0)))
     tile = min(TILE**2, sizes.grid.n_pix)
@@ -58,7 +63,7 @@ def peaks(
     ingest += local * tile * (16 * sizes.n_covariates + 64)
     ingest += min(CACHE_BYTES, sizes.bytes["inputs"])
     width = np.dtype(resolved(config, "precision")).itemsize
-    fit = fit_bytes(config, sizes, model, threads)
+    fit = fit_bytes(config, sizes, model, threads, m)
     paths = 0
     if config.series is not None and measured is not None:
         paths = _series_bytes(sizes, model, measured)
@@ -68,9 +73,12 @@ def peaks(
     draws = 0
     if config.response_kind.drawn:  # of all areas, and of the pixels of the blocks in hand
         areas = sizes.n_areas * max(1, sizes.periods.drawn)
-        draws = 8 * config.output.draws * (5 * areas + 4 * local * BLOCK_PIXELS)
+        maps = min(TOGETHER, sizes.periods.mapped)
+        draws = 8 * config.output.draws * (5 * areas + 4 * maps * local * DRAWN_PIXELS)
     predict = BASE["predict"] * GIB + draws + paths + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
-    chunk = min(CHUNK_PIXELS, tile) * n_nodes(config, sizes) * width * AHEAD
+    at_once = FEW_PIXELS if sizes.grid.n_pix < FEW_TILES * TILE**2 else CHUNK_PIXELS
+    predict += getattr(model, "n_member", 0) * 8 * MEMBER * m**2
+    chunk = min(at_once, tile) * m * width * AHEAD
     predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
     at_once = 1  # its fits, each a process beside the stage's own
     if config.compute.scheduler == "local":
@@ -78,12 +86,20 @@ def peaks(
         folds = config.evaluate.folds if isinstance(config.evaluate.folds, int) else local
         at_once = min(local, folds, most_at_once(round(scored), sizes.n_covariates))
     evaluate = predict
-    if config.evaluate.schemes:
-        one = fit_bytes(config, sizes, model, 1, scores_alone=True)
-        evaluate += at_once * (one - BASE["fit"] * GIB)
+    if config.series is not None:
+        evaluate += COPIES * paths
+    elif config.evaluate.schemes:
+        one = fit_bytes(config, sizes, model, 1, m, scores_alone=True)
+        evaluate += at_once * (one - BASE["fit"] * GIB + FORK)
     found = {"ingest": ingest, "fit": fit, "predict": predict, "evaluate": evaluate}
     found["report"] = page_bytes(sizes)
     return {name: round(value) for name, value in found.items()}
+
+
+def n_values(config: Config, sizes: Sizes, measured: Probe | None = None) -> int:
+    """Return the inducing values that matrices of pixels have a column for."""
+    known = 0 if measured is None else measured.n_shared or measured.n_inducing
+    return known or n_nodes(config, sizes)  # effects of areas have no column
 
 
 def _series_bytes(sizes: Sizes, model: Any, measured: Probe) -> int:
@@ -99,7 +115,7 @@ def _site_size(measured: Probe) -> int:
 
 
 def fit_bytes(
-    config: Config, sizes: Sizes, model: Any, n_thread: int, *, scores_alone: bool = False
+    config: Config, sizes: Sizes, model: Any, n_thread: int, m: int, *, scores_alone: bool = False
 ) -> int:
     """Return the memory of a process that fits on some threads, bytes.
 
@@ -109,10 +125,12 @@ def fit_bytes(
     sizes : Sizes
     model : Estimator
     n_thread : int
+    m : int
+        Inducing values.
     scores_alone : bool, optional
         Whether the fit only scores areas: it ends on the pixels of the climb.
     """
-    m, f = n_nodes(config, sizes), sizes.n_covariates
+    f = sizes.n_covariates
     found = BASE["fit"] * GIB + sizes.n_bags * (16 * f + 200)
     if model.sweep == "single":
         kept = passage(config, sizes, config.fit.area_pixels).n_pixels
@@ -126,7 +144,21 @@ def fit_bytes(
         return round(found + n_thread * block * (m * width * ARENA + 8 * f))
     # A fit to an optimum has float64 whatever its maps have.
     passes = fit_passes(config, sizes, model, cap, 1)
-    pixels = passes.few.n_pixels if scores_alone else passes.whole.n_pixels
-    kept = min(BUDGET, 8 * BY_PRODUCTS * pixels * m)  # kernel matrices
-    arenas = n_thread * max(CHUNK, 8 * BLOCK * m * ARENA)
-    return round(found + HEAP * (kept + (1 if scores_alone else POOLS) * arenas))
+    last, blocks = passes.few, [min(BLOCK, passes.few.n_pixels)]
+    if not scores_alone and passes.whole is not passes.few:
+        last = passes.whole
+        blocks.append(min(BLOCK_PIXELS, last.n_pixels))
+    arenas = n_thread * sum(8 * block * m * ARENA for block in blocks)
+    n_count, evidence = passes.whole.n_areas, 0.0
+    if chained(config, n_count) if config.series is not None else explores(model, n_count):
+        evidence = (f + 2) * min(TABLE_BYTES, TABLES * 8.0 * n_count**2)
+        if config.series is not None:
+            evidence += (f + 2) * RECENT * 8.0 * n_count**2
+    return round(found + HEAP * (max(_kept(last.n_pixels, m), evidence) + arenas))
+
+
+def _kept(n_pixels: float, m: int) -> float:
+    """Return the bytes of kernel matrices that are kept from pass to pass."""
+    whole, bare, room = 8.0 * BY_PRODUCTS * m, 8.0 * BARE * m, WITH_BY_PRODUCTS * BUDGET
+    with_all = min(n_pixels, room / whole)
+    return min(BUDGET, with_all * whole + (n_pixels - with_all) * bare)

@@ -8,7 +8,7 @@ START_S = 1.6  # libraries of pictures, static ones
 PIXEL_S, AREA_S = 2e-7, 5e-4  # a shown pixel, an area
 HASH_BYTES_S = 6e8  # the catalogue reads every map
 PIXELS = 12_000_000  # that a page shows at most, of all maps together
-BASE_BYTES, PIXEL_BYTES = 1 << 29, 80  # libraries; a shown pixel of one map
+BASE_BYTES, PIXEL_BYTES = 540e6, 200  # libraries; a shown pixel of one map
 
 
 def page_seconds(sizes: Sizes) -> float:

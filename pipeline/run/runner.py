@@ -213,10 +213,15 @@ def _run_one(
     def work() -> dict[str, Any]:
         if clustered:
             check_scheduler(config.compute)
-        record = read_record(config.output.dir)
-        return stage.load()(
-            StageContext(config, progress, fingerprint_value(inputs), record, inputs, update)
-        )
+        record, run = read_record(config.output.dir), stage.load()
+        from models.backend.blas import one_blas_thread
+
+        # Stages divide their work among threads and processes of their own. Beside other work
+        # threads of BLAS wait for one another, ten times as long as they compute.
+        with one_blas_thread():
+            return run(
+                StageContext(config, progress, fingerprint_value(inputs), record, inputs, update)
+            )
 
     return run_stage(
         stage.name, inputs, stage.outputs, work, fingerprints, force=force, keeps=stage.keeps

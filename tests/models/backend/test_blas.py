@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -51,3 +54,30 @@ def test_an_exception_leaves_no_limit() -> None:
         with pytest.raises(KeyboardInterrupt), one_blas_thread():
             raise KeyboardInterrupt
         assert blas_threads() == before
+
+
+LATE = """
+import sys, numpy as np
+from threadpoolctl import ThreadpoolController
+from models.backend.blas import one_blas_thread
+
+def threads():
+    pools = ThreadpoolController().info()
+    return {p["filepath"]: p["num_threads"] for p in pools if p["user_api"] == "blas"}
+
+before = threads()
+with one_blas_thread():
+    import scipy.linalg
+    with one_blas_thread():
+        inside = threads()
+after = threads()
+assert set(inside.values()) == {1}, inside
+assert {name: after[name] for name in before} == before, (before, after)
+assert set(after.values()) == set(before.values()), after
+"""
+
+
+def test_a_library_that_comes_later_is_limited_by_the_next_to_enter() -> None:
+    subprocess.run(
+        [sys.executable, "-c", LATE], check=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "2"}
+    )

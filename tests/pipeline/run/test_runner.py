@@ -6,6 +6,7 @@ import shutil
 import sys
 
 import pytest
+from threadpoolctl import threadpool_info
 
 from geo.core.errors import InputError
 from pipeline.config.schema import Config
@@ -240,3 +241,17 @@ def test_bytes_that_move_between_files_are_a_change(tmp_path):
 def test_values_do_not_depend_on_the_order_of_keys():
     assert fingerprint_value({"a": 1, "b": [2]}) == fingerprint_value({"b": [2], "a": 1})
     assert fingerprint_value({"a": [1, 2]}) != fingerprint_value({"a": [2, 1]})
+
+
+def test_a_stage_has_one_blas_thread(inputs, calls, monkeypatch):
+    module, _, name = STAGES["ingest"].function.partition(":")
+    stage, seen = getattr(sys.modules[module], name), []
+
+    def looking(context):
+        seen.extend(p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas")
+        return stage(context)
+
+    monkeypatch.setattr(sys.modules[module], name, looking)
+    run(build_config(inputs))
+    assert seen
+    assert set(seen) == {1}
