@@ -43,10 +43,11 @@ def one_blas_thread() -> Iterator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
+                _limited, limits = None, _limits[::-1]
+                _limits.clear()
                 _take_control()
-                while _limits:
-                    _limits.pop().restore_original_limits()
-                _limited = None
+                for limit in limits:
+                    limit.restore_original_limits()
                 _take_control()
 
 

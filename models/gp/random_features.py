@@ -44,7 +44,8 @@ class Waves(NamedTuple):
     Attributes
     ----------
     half : (n_column, n_wave) float64
-        Half of the frequencies, 0 in the columns that a part does not look at.
+        Half of the frequencies, 0 in the columns that a part does not look at, which have to be
+        finite all the same.
     amplitude : (n_leaf,) float64
     spans : (n_leaf, 3) int64
         See :func:`models.gp.compiled_loops.write_waves`.
@@ -114,7 +115,8 @@ class Features:
             if leaf.is_waves:
                 n = int(leaf.frequency.shape[1])
                 half.append(0.5 * leaf.frequency)
-                amplitude.append(float(leaf.amplitude or 0.0))
+                assert leaf.amplitude is not None
+                amplitude.append(float(leaf.amplitude))
                 spans.append([first, n, column])
                 first += n
             else:

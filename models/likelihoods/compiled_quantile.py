@@ -1,6 +1,6 @@
 """Quantiles of mixtures of normal distributions, one pixel after the other.
 
-What :mod:`models.likelihoods.mixture` does with arrays of all pixels, which a device takes, in one
+What :mod:`models.likelihoods.mixture` does with arrays of all pixels, as a device needs, in one
 loop: a pixel ends where its own root is found, and nothing is written but the roots.
 """
 

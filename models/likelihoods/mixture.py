@@ -108,7 +108,7 @@ class MixturePrediction:
         """Quantile of the rate at probability ``q`` in (0, 1): (n_pix,).
 
         The root of the mixture's distribution function on the scale of ``f``, or of ``|f|`` under
-        the square link. Memory: two numbers a pixel and a part.
+        the square link. Memory: three numbers a pixel and a part.
         """
         check_probability(q)
         used = [part for part, w in zip(self.parts, self.weights, strict=True) if w > 0]
@@ -122,7 +122,7 @@ class MixturePrediction:
         if xp is np:
             ends = float(ndtri(q)), float(ndtri(0.5 * (1 + q)))
             means, sds = (np.stack(each, axis=1).astype(np.float64, copy=False) for each in (m, sd))
-            means = np.abs(means) if folded else means
+            means = np.abs(means, out=means) if folded else means
             root = mixture_quantiles(w, means, sds, q, *ends, folded)
         else:
             root = (_folded_quantile if folded else _normal_quantile)(w.tolist(), m, sd, q)

@@ -221,7 +221,9 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
         passes=passes,
         settings=settings(config),
         fitted=fitted,
-        worker_bytes=fit_bytes(config, sizes, model, 1, n_values(config, sizes, measured)),
+        worker_bytes=fit_bytes(
+            config, sizes, model, 1, n_values(config, sizes, measured), driver=False
+        ),
         disk_bytes=_disk(sizes),
         disk_free=shutil.disk_usage(_standing(config.output.dir)).free,
         memory=_memory(config),
@@ -279,12 +281,17 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
         rates = draws if measured.rate is None else measured.rate
         shared += n_period * (read + reading(whole, 1))
         shared += mapped * (maps + passes * rates) + sizes.n_pixels * draws
+        # A forecast whose covariates are not known is mapped with those of several past periods.
+        again = periods.ahead / periods.mapped * (periods.guesses - 1)
+        shared += again * (mapped * (maps + passes * rates) + sizes.n_pixels * draws)
     if periods.drawn:
         shared += sizes.n_pixels * measured.drawn(periods.drawn)
         shared += periods.drawn * reading(whole, 1)
     if periods.windows:  # a pass each, over their periods together
         long = periods.in_windows / periods.windows
-        shared += periods.windows * mapped * (measured.drawn(long) + measured.predicted(long))
+        again = periods.ahead_in_windows / periods.in_windows * (periods.guesses - 1)
+        each = mapped * (measured.drawn(long) + measured.predicted(long))
+        shared += periods.windows * (1 + again) * each
     return alone + shared / speed(n)
 
 

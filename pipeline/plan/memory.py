@@ -76,9 +76,9 @@ def peaks(
         maps = min(TOGETHER, sizes.periods.mapped)
         draws = 8 * config.output.draws * (5 * areas + 4 * maps * local * DRAWN_PIXELS)
     predict = BASE["predict"] * GIB + draws + paths + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
-    at_once = FEW_PIXELS if sizes.grid.n_pix < FEW_TILES * TILE**2 else CHUNK_PIXELS
+    most = FEW_PIXELS if len(list(sizes.grid.tiles(TILE))) < FEW_TILES else CHUNK_PIXELS
     predict += getattr(model, "n_member", 0) * 8 * MEMBER * m**2
-    chunk = min(at_once, tile) * m * width * AHEAD
+    chunk = min(most, tile) * m * width * AHEAD
     predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
     at_once = 1  # its fits, each a process beside the stage's own
     if config.compute.scheduler == "local":
@@ -97,9 +97,12 @@ def peaks(
 
 
 def n_values(config: Config, sizes: Sizes, measured: Probe | None = None) -> int:
-    """Return the inducing values that matrices of pixels have a column for."""
+    """Return the inducing values that matrices of pixels have a column for.
+
+    The effects of areas in a series have none.
+    """
     known = 0 if measured is None else measured.n_shared or measured.n_inducing
-    return known or n_nodes(config, sizes)  # effects of areas have no column
+    return known or n_nodes(config, sizes)
 
 
 def _series_bytes(sizes: Sizes, model: Any, measured: Probe) -> int:
@@ -115,7 +118,14 @@ def _site_size(measured: Probe) -> int:
 
 
 def fit_bytes(
-    config: Config, sizes: Sizes, model: Any, n_thread: int, m: int, *, scores_alone: bool = False
+    config: Config,
+    sizes: Sizes,
+    model: Any,
+    n_thread: int,
+    m: int,
+    *,
+    scores_alone: bool = False,
+    driver: bool = True,
 ) -> int:
     """Return the memory of a process that fits on some threads, bytes.
 
@@ -129,6 +139,8 @@ def fit_bytes(
         Inducing values.
     scores_alone : bool, optional
         Whether the fit only scores areas: it ends on the pixels of the climb.
+    driver : bool, optional
+        Whether it is the driver's, which explores the evidence of the areas.
     """
     f = sizes.n_covariates
     found = BASE["fit"] * GIB + sizes.n_bags * (16 * f + 200)
@@ -144,13 +156,17 @@ def fit_bytes(
         return round(found + n_thread * block * (m * width * ARENA + 8 * f))
     # A fit to an optimum has float64 whatever its maps have.
     passes = fit_passes(config, sizes, model, cap, 1)
-    last, blocks = passes.few, [min(BLOCK, passes.few.n_pixels)]
-    if not scores_alone and passes.whole is not passes.few:
+    last, blocks = passes.few, [(BLOCK, passes.few.n_pixels)]
+    if not scores_alone and passes.whole.n_pixels > passes.few.n_pixels:
         last = passes.whole
-        blocks.append(min(BLOCK_PIXELS, last.n_pixels))
-    arenas = n_thread * sum(8 * block * m * ARENA for block in blocks)
+        blocks.append((BLOCK_PIXELS, last.n_pixels))
+    arenas = 0.0
+    for size, n_pix in blocks:
+        busy = min(n_thread, np.ceil(n_pix / size))
+        arenas += busy * 8 * min(size, n_pix) * m * ARENA
     n_count, evidence = passes.whole.n_areas, 0.0
-    if chained(config, n_count) if config.series is not None else explores(model, n_count):
+    explored = explores(model, n_count) if config.series is None else chained(config, n_count)
+    if driver and explored:
         evidence = (f + 2) * min(TABLE_BYTES, TABLES * 8.0 * n_count**2)
         if config.series is not None:
             evidence += (f + 2) * RECENT * 8.0 * n_count**2

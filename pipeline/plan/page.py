@@ -1,4 +1,4 @@
-"""Time and memory of the report: figures measured in docs/design/report.md."""
+"""Time and memory of the report: figures measured in docs/design/report.md and docs/plan.md."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ from pipeline.ingest.balance import counts_outside
 from pipeline.ingest.inputs import Inputs, open_inputs
 from pipeline.ingest.raster_sample import N_SAMPLED
 from pipeline.plan.points import count_points
+from pipeline.prediction.series import MOST_MAPPED
 from pipeline.products.products import layers
 from pipeline.storage.location import is_remote
 from pipeline.storage.windows import copy_at
@@ -41,6 +42,7 @@ METADATA_BYTES = 45_000  # JSON of the arrays and coordinates, and one copy of a
 # countries (`python -m benchmarks.plan`), that of a compressed GeoTIFF of the same values, 0.85 at
 # most.
 SQUEEZED = 0.85
+A_YEAR = 3  # past periods that a forecast's covariates may be of: the season, a month to each side
 MAP_BYTES = 4.0  # a pixel in an area, of a cloud-optimised map with its overviews; measured there
 
 
@@ -85,6 +87,10 @@ class Periods:
         Periods that past forecasts are made of.
     moving : int
         Layers that move.
+    ahead, ahead_in_windows : int
+        Forecasts that are mapped, and of windows.
+    guesses : int
+        Past periods whose covariates a map of a forecast is made with, each in turn.
     """
 
     fitted: int = 1
@@ -94,6 +100,9 @@ class Periods:
     windows: int = 0
     scored: int = 0
     moving: int = 0
+    ahead: int = 0
+    ahead_in_windows: int = 0
+    guesses: int = 1
 
     @classmethod
     def of(cls, config: Config) -> Periods:
@@ -106,6 +115,8 @@ class Periods:
         mapped |= set(series.periods if output.periods == "all" else ())
         mapped |= set(output.periods) if not isinstance(output.periods, str) else set()
         windows, _ = windows_of(series, output.windows, output.forecast)
+        moving, after = len(config.moving()), set(series.following(output.forecast))
+        years = n / (series.season_length or n)
         scored = sum(min(AHEAD, k) for k in range(1, min(ORIGINS, n - LEAST_HISTORY) + 1))
         return cls(
             n,
@@ -114,7 +125,10 @@ class Periods:
             sum(len(each.labels) for each in windows),
             len(windows),
             max(scored, 0),
-            len(config.moving()),
+            moving,
+            output.forecast,
+            sum(len(after.intersection(each.labels)) for each in windows),
+            min(MOST_MAPPED, round(A_YEAR * years) if years >= 1 else n) if moving else 1,
         )
 
 

@@ -42,9 +42,9 @@ class TilePixels:
         Share of each pixel that each of these areas covers.
     number : (n_pix,) int64 or None
         Number of the area that covers most of each pixel, as the model numbers areas; -1 for none.
-    others : tuple of (n_feat, n_pix) float32
-        What the covariates of a forecast may be, ``x`` being their mean; empty where they are
-        known.
+    others : tuple of (n_moving, n_pix) float32
+        What the covariates that move, the last of ``x``, may be in a forecast, ``x`` being their
+        mean; empty where they are known.
     """
 
     tile: Tile
@@ -61,9 +61,18 @@ class TilePixels:
     number: np.ndarray | None = None
     others: tuple[np.ndarray, ...] = ()
 
-    def inputs(self, part: slice, x: np.ndarray | None = None) -> np.ndarray:
-        """Return the model's inputs at some pixels, of others if given: (n_part, n_column)."""
-        x = (self.x if x is None else x)[:, part]
+    def inputs(self, part: slice, instead: np.ndarray | None = None) -> np.ndarray:
+        """Return the model's inputs at some pixels: (n_part, n_column).
+
+        Parameters
+        ----------
+        part : slice
+        instead : (n_moving, n_pix) array, optional
+            Of the last covariates.
+        """
+        x = self.x[:, part]
+        if instead is not None:
+            x = np.concatenate([x[: len(x) - len(instead)], instead[:, part]])
         if self.number is not None:
             x = np.concatenate([x, self.number[None, part].astype(x.dtype)])
         return np.ascontiguousarray(x.T)
@@ -73,7 +82,7 @@ class TilePixels:
 
         :meth:`inputs` has the rest of the words.
         """
-        return [self.inputs(part, x) for x in self.others or (self.x,)]
+        return [self.inputs(part, other) for other in self.others or (None,)]
 
     @property
     def n_pix(self) -> int:
@@ -98,10 +107,9 @@ class TilePixels:
             return self
         here = self.band(np.ones(self.n_pix), 0.0) > 0
         own = moving.read(*self.tile.slices, here)[0]
-        still = self.x[: len(self.x) - len(own)]
-        instead = moving.alternatives(*self.tile.slices, here, own)
-        others = tuple(np.concatenate([still, each]) for each in instead)
-        return replace(self, x=np.concatenate([still, own]), others=others)
+        x = np.concatenate([self.x[: len(self.x) - len(own)], own])
+        others = moving.alternatives(*self.tile.slices, here, own)
+        return replace(self, x=x, others=tuple(others))
 
     def select(self, keep: np.ndarray) -> TilePixels:
         """Return the pixels where ``keep`` (n_pix,) bool is true, before they have areas."""
@@ -216,7 +224,7 @@ class TileReader:
             own, people = self._moving.read(rows, cols, known)
             there = np.isfinite(own).all(axis=0)
             instead = self._moving.alternatives(rows, cols, known, own)
-            others = [np.concatenate([x, each])[:, there] for each in instead]
+            others = [each[:, there] for each in instead]
             known[known] = there
             x, people = np.concatenate([x, own])[:, there], people[there[: people.size]]
         if not known.any():

@@ -217,7 +217,7 @@ def _run_one(
         from models.backend.blas import one_blas_thread
 
         # Stages divide their work among threads and processes of their own. Beside other work
-        # threads of BLAS wait for one another, ten times as long as they compute.
+        # threads of BLAS wait for one another longer than they compute.
         with one_blas_thread():
             return run(
                 StageContext(config, progress, fingerprint_value(inputs), record, inputs, update)

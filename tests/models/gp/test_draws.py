@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from models.gp.area_kernel import AreaFeatures
 from models.gp.draws import GROUP_FREQUENCIES, Surface, draw_functions, grouped
 from models.gp.kernel_text import parse_kernel
+from models.gp.random_features import Features
 from models.gp.sparse_gp import factor_of
 
 KERNEL = "ridge + smooth + ard + matern32(space) * matern12(space) + constant"
@@ -80,3 +82,29 @@ def test_single_precision_is_for_functions_that_it_does_not_round(gap, size, dty
     assert np.sqrt((error**2).mean()) < 1e-4
     both, _ = drawn.latent_and_about(z)
     np.testing.assert_allclose(both, drawn.latent(z), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_features_written_together_are_those_of_each_part(dtype):
+    rng = np.random.default_rng(0)
+
+    def part(n_column, n, amplitude):
+        return Features(rng.standard_normal((n_column, n)), amplitude)
+
+    inner = Features(None, None, (part(2, 7, 1.3), part(3, 2, None)))
+    areas = AreaFeatures(np.zeros((4, 6)), 0.7, column=3)
+    parts = (inner, areas, part(5, 9, 0.4), Features(None, None, (part(1, 1, 2.0),)))
+    z = rng.standard_normal((50, 6)).astype(dtype)
+    z[:, 3] = rng.integers(-1, 5, 50)
+
+    def apart(features, z):
+        if not features.parts:
+            return features(z)
+        return np.concatenate([apart(each, z) for each in features.parts], axis=1)
+
+    for given in (Features(None, None, parts), inner, Features(None, None, (part(2, 3, None),))):
+        for at in (z, np.asfortranarray(z), z[::2], z[:0]):
+            found = given(at)
+            assert found.dtype == dtype
+            tolerance = 1e-13 if dtype == np.float64 else 2e-5
+            np.testing.assert_allclose(found, apart(given, at), atol=tolerance)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import rasterio
+import zarr
 
 import models
 from geo.core.calendar import Calendar
@@ -28,7 +29,7 @@ from pipeline.prediction.windows import (
     wanted_windows,
     with_means,
 )
-from pipeline.products.moving_grids import NOWHERE
+from pipeline.products.moving_grids import NOWHERE, MovingGrids
 from pipeline.products.tile_pixels import TilePixels
 from pipeline.store.bag_store import BagStore
 from tests.bands import read
@@ -111,6 +112,29 @@ def test_a_mean_of_draws_is_that_of_dense_regression() -> None:
     each = scale * np.sqrt(np.diag(case.cov).reshape(3, n))
     assert (sd < 0.97 * each.mean(axis=0)).all()
     assert (sd > 1.03 * np.sqrt((each**2).sum(axis=0)) / 3).all()
+
+
+def test_pixels_of_another_period_have_all_that_their_covariates_may_be() -> None:
+    def grid(rain: list[float]) -> Any:
+        group = zarr.create_group(zarr.storage.MemoryStore())
+        group.create_array("covariates", data=np.array([[rain]], np.float32))
+        group.attrs.update({"covariates": ["rain"], "has_population": False})
+        return group
+
+    mean, wet, dry = grid([2.0, 3.0, 4.0]), grid([9.0, np.nan, 8.0]), grid([0.5, 0.6, 0.7])
+    zeros = np.zeros(2)
+    pixels = TilePixels(
+        Tile(0, 0, 1, 3), np.zeros(2, int), np.array([0, 1]), np.array([[5.0, 6.0], [1.0, 1.0]]),
+        np.zeros((2, 2)), zeros, zeros, zeros,
+    )  # fmt: skip
+    moved = pixels.moved(MovingGrids([mean], (), [wet, dry]))
+    np.testing.assert_allclose(moved.inputs(slice(None)), [[5.0, 2.0], [6.0, 3.0]])
+    first, second = moved.alternatives(slice(None))
+    np.testing.assert_allclose(first, [[5.0, 9.0], [6.0, 3.0]])  # the mean where it is not known
+    np.testing.assert_allclose(second, [[5.0, 0.5], [6.0, 0.6]])
+    last = moved.select(np.array([False, True])).alternatives(slice(None))
+    np.testing.assert_allclose(np.concatenate(last), [[6.0, 3.0], [6.0, 0.6]])
+    assert len(pixels.moved(MovingGrids([mean])).alternatives(slice(None))) == 1
 
 
 def test_where_covariates_are_not_known_a_window_has_all_that_they_may_be() -> None:
