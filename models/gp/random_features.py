@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from models.backend.arrays import like, namespace, to_host
-from models.gp.compiled_loops import write_waves
+from models.gp.shapes import loops
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Features:
         own, phi = self._waves, np.empty((z.shape[0], self.n_feature), dtype=z.dtype)
         tangent = z[:, : own.half.shape[0]] @ own.half.astype(z.dtype)
         np.tan(tangent, out=tangent)
-        write_waves(tangent, own.amplitude.astype(z.dtype), own.spans, phi)
+        loops().write_waves(tangent, own.amplitude.astype(z.dtype), own.spans, phi)
         for leaf, columns in own.others:
             phi[:, columns] = leaf(z)
         return phi

@@ -15,9 +15,6 @@ import numpy as np
 
 from models.backend.compiled import compiled
 
-MOST_STEPS = 200  # bisection alone needs about 50
-TOLERANCE = 1e-13  # of a root, as a share of the size of ``f``
-NEAR = 1e-10  # of a root, in probability
 SQRT_2, SQRT_2PI = sqrt(2.0), sqrt(2.0 * pi)
 
 
@@ -46,7 +43,7 @@ def _law(t, w, m, sd, q, folded):
 
 
 @compiled
-def mixture_quantiles(w, m, sd, q, z, z_high, folded):
+def mixture_quantiles(w, m, sd, q, z, z_high, folded, most_steps, tolerance, near):
     """Return quantiles of ``sum_k w_k N(m_k, sd_k^2)`` of each pixel.
 
     Newton's steps inside a bracket, which is halved where they are slow.
@@ -63,6 +60,11 @@ def mixture_quantiles(w, m, sd, q, z, z_high, folded):
         Quantile of the normal distribution at ``q``, and at ``(1 + q) / 2``.
     folded : bool
         Quantiles of ``|f|`` instead of ``f``.
+    most_steps : int
+    tolerance : float
+        Of a root, as a share of the size of ``f``.
+    near : float
+        Of a root, in probability.
 
     Returns
     -------
@@ -81,15 +83,15 @@ def mixture_quantiles(w, m, sd, q, z, z_high, folded):
         spread = sqrt(square)
         t = min(max(mean + z * spread, low), high)
         before = high - low
-        smallest = TOLERANCE * (max(abs(low), abs(high)) + spread)
-        for _ in range(MOST_STEPS):
+        smallest = tolerance * (max(abs(low), abs(high)) + spread)
+        for _ in range(most_steps):
             value, slope = _law(t, w, m[i], sd[i], q, folded)
             if value < 0.0:
                 low = t
             else:
                 high = t
             new = t - value / slope if slope > 0.0 else np.inf
-            step, close = abs(new - t), abs(value) <= NEAR
+            step, close = abs(new - t), abs(value) <= near
             # Newton must come twice as near each time; a tiny step is an end only near the root,
             # and elsewhere a part of tiny variance, whose slope is steep.
             inside = low <= new <= high and step <= 0.5 * before

@@ -17,10 +17,13 @@ import numpy as np
 
 from models.backend.arrays import namespace, ndtr, ndtri, to_host
 from models.core.errors import ParameterError
-from models.likelihoods.compiled_quantile import MOST_STEPS, NEAR, TOLERANCE, mixture_quantiles
 from models.likelihoods.links import SQRT_2PI, find_link
 from models.likelihoods.prediction import Prediction
 from models.likelihoods.probability import check_probability
+
+MOST_STEPS = 200  # bisection alone needs about 50
+TOLERANCE = 1e-13  # of a root, as a share of the size of ``f``
+NEAR = 1e-10  # of a root, in probability
 
 
 @dataclass(frozen=True)
@@ -120,10 +123,14 @@ class MixturePrediction:
         m = [part.m for part in used]
         sd = [xp.sqrt(part.s) for part in used]
         if xp is np:
+            # The compiler takes a fifth of a second to import, which few commands need.
+            from models.likelihoods.compiled_quantile import mixture_quantiles
+
+            limits = MOST_STEPS, TOLERANCE, NEAR
             ends = float(ndtri(q)), float(ndtri(0.5 * (1 + q)))
             means, sds = (np.stack(each, axis=1).astype(np.float64, copy=False) for each in (m, sd))
             means = np.abs(means, out=means) if folded else means
-            root = mixture_quantiles(w, means, sds, q, *ends, folded)
+            root = mixture_quantiles(w, means, sds, q, *ends, folded, *limits)
         else:
             root = (_folded_quantile if folded else _normal_quantile)(w.tolist(), m, sd, q)
         value: np.ndarray = self.scale * find_link(self.link).value(root)

@@ -27,7 +27,7 @@ from pipeline.plan.passes import FitPasses, fit_passes
 from pipeline.plan.probe import Probe, probe
 from pipeline.plan.sizes import Passage, Sizes, measure_inputs, passage
 from pipeline.prediction.period_table import BATCHES
-from pipeline.prediction.series import TOGETHER
+from pipeline.products.periods import TOGETHER
 
 # Seconds of one core, measured on the simulated countries (docs/plan.md). An alignment's is for a
 # pixel of the grid, by its way; the others for a pixel and what stands beside them.

@@ -18,7 +18,7 @@ from pipeline.plan.page import page_bytes
 from pipeline.plan.passes import chained, climbs, explores, fit_passes, n_nodes
 from pipeline.plan.probe import Probe
 from pipeline.plan.sizes import PIXEL_BYTES, Sizes, passage
-from pipeline.prediction.series import TOGETHER
+from pipeline.products.periods import TOGETHER
 from pipeline.products.tile_pass import CHUNK_PIXELS, DRAWN_PIXELS, FEW_PIXELS, FEW_TILES
 from pipeline.store.aligned_grid import TILE
 

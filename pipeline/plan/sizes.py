@@ -28,7 +28,7 @@ from pipeline.ingest.balance import counts_outside
 from pipeline.ingest.inputs import Inputs, open_inputs
 from pipeline.ingest.raster_sample import N_SAMPLED
 from pipeline.plan.points import count_points
-from pipeline.prediction.series import MOST_MAPPED
+from pipeline.products.periods import MOST_MAPPED
 from pipeline.products.products import layers
 from pipeline.storage.location import is_remote
 from pipeline.storage.windows import copy_at

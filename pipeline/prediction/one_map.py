@@ -327,11 +327,16 @@ def _with_alternatives(
         return found
     time, seed = given.model.time, given.config.fit.seed
     expected, counts, mean = found.expected.copy(), found.counts.copy(), np.zeros(found.mean.shape)
-    for k, areas in enumerate(given.like):
-        drawn, own = shared.drawn.among([time]), slice(k, None, len(given.like))
-        (each,) = draw_areas_over_times([given.model], [areas], drawn, [seed], n_thread=threads)
+    # As if they were periods, pixel after pixel: what does not move is evaluated once for all.
+    n = len(given.like)
+    drawn = shared.drawn.among([time] * n)
+    every = draw_areas_over_times(
+        [given.model] * n, given.like, drawn, [seed] * n, n_thread=threads
+    )
+    for k, each in enumerate(every):
+        own = slice(k, None, n)
         expected[own], counts[own] = each.expected[own], each.counts[own]
-        mean += each.mean / len(given.like)
+        mean += each.mean / n
     return replace(found, expected=expected, counts=counts, mean=mean)
 
 

@@ -43,7 +43,7 @@ from pipeline.prediction.windows import (
 from pipeline.products.csv_table import write_csv
 from pipeline.products.layer_files import open_layers
 from pipeline.products.moving_grids import NOWHERE, MovingPlaces
-from pipeline.products.periods import PERIODS
+from pipeline.products.periods import MOST_MAPPED, PERIODS, TOGETHER
 from pipeline.products.product_types import Layer
 from pipeline.products.products import PERIODS_CSV, PERIODS_PARQUET, layers
 from pipeline.products.suppressed import ends_of
@@ -59,14 +59,6 @@ from pipeline.training.series import (
     spread,
     stand_in,
 )
-
-#: Maps that are made in one pass: what holds still is evaluated once for them, and what the
-#: posterior of each period takes is in memory for all.
-TOGETHER = 4
-
-#: Past periods whose covariates the maps of a forecast are evaluated with, at most: each costs a
-#: map. Few of them have the spread of many.
-MOST_MAPPED = 6
 
 IN_CUBE = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "cases_mean")
 

@@ -13,6 +13,12 @@ from pipeline.products.products import ANOMALY, OUTBREAK, layers
 
 PERIODS = "periods"
 WINDOWS = "windows"
+#: Maps that are made in one pass: what holds still is evaluated once for them, and what the
+#: posterior of each period takes is in memory for all.
+TOGETHER = 4
+#: Past periods whose covariates the maps of a forecast are evaluated with, at most: each costs a
+#: map. Few of them have the spread of many.
+MOST_MAPPED = 6
 #: Families of rasters that a window has: those of a rate, and no totals.
 _OF_RATES = ("rate", "relative")
 
