@@ -325,18 +325,15 @@ def _with_alternatives(
     """Return draws of areas, every so many with what else their covariates may be."""
     if not given.like:
         return found
-    time, seed = given.model.time, given.config.fit.seed
-    expected, counts, mean = found.expected.copy(), found.counts.copy(), np.zeros(found.mean.shape)
+    n, seeds = len(given.like), [given.config.fit.seed] * len(given.like)
+    expected, counts = found.expected.copy(), found.counts.copy()
     # As if they were periods, pixel after pixel: what does not move is evaluated once for all.
-    n = len(given.like)
-    drawn = shared.drawn.among([time] * n)
-    every = draw_areas_over_times(
-        [given.model] * n, given.like, drawn, [seed] * n, n_thread=threads
-    )
+    models, drawn = [given.model] * n, shared.drawn.among([given.model.time] * n)
+    every = draw_areas_over_times(models, given.like, drawn, seeds, n_thread=threads)
     for k, each in enumerate(every):
         own = slice(k, None, n)
         expected[own], counts[own] = each.expected[own], each.counts[own]
-        mean += each.mean / n
+    mean = np.mean([each.mean for each in every], axis=0)
     return replace(found, expected=expected, counts=counts, mean=mean)
 
 
