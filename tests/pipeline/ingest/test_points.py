@@ -159,7 +159,9 @@ def test_a_run_with_points_has_their_table_and_leaves_them_out_by_folds(files: A
     assert (table["value_lower"] <= table["value_upper"]).all()
     assert table["expected"].between(table["expected_lower"], table["expected_upper"]).all()
     assert table["expected"].sum() == pytest.approx(table["value"].sum(), rel=0.1)
-    assert "Points beside the areas" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert "Points beside the areas" in page
+    assert "in most pixels nothing was counted" in page
     held = json.loads((out / "evaluation.json").read_text())["held_out"]["area"]
     assert [row["how"] for row in held["by_fold"]] == ["refit", "refit"]
     written(files, points=[])
