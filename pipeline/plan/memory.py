@@ -29,14 +29,14 @@ BASE = {"ingest": 0.42, "fit": 0.5, "predict": 0.55}  # GiB of libraries
 COPIES = 3  # of the sites of a series: for past forecasts, and areas left out
 FORK = 100e6  # of a process beside the stage's own: its heap
 MEMBER_BYTES = 20  # of ingest: a pixel in an area
-ARENA = 6  # arrays of a block's pixels by landmarks
-BY_PRODUCTS, BARE = 6, 1.3  # of a pass that are kept for the next: of a pixel and landmark
+ARENA = 6  # arrays of a block's pixels by inducing values
+BY_PRODUCTS, BARE = 6, 1.3  # of a pass that are kept for the next: of a pixel and inducing value
 TABLES = 40  # of a term, between all areas, that a chain meets
 HEAP = 1.3  # of what a fit holds, with what the heap keeps that was freed
-ALGEBRA = 24  # matrices of landmarks by landmarks
+ALGEBRA = 24  # matrices of inducing values by inducing values
 SMOOTHED = 6  # of a period of a series: sites, covariances of two smoothers
-MEMBER = 6  # matrices of landmarks by landmarks of a draw of the hyperparameters
-AHEAD = 4  # arrays of predicted pixels by landmarks
+MEMBER = 6  # matrices of inducing values by inducing values of a draw of the hyperparameters
+AHEAD = 4  # arrays of predicted pixels by inducing values
 
 
 def peaks(
