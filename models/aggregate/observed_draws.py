@@ -73,6 +73,10 @@ class Condition:
         """Return the same without its parameters, which take memory once they are needed."""
         return type(self)(self.model, self._params, self.away)
 
+    def some(self, columns: np.ndarray) -> Self:
+        """Return what conditions some of the functions, by their places (n,)."""
+        return type(self)(self.model, self._params, self.away[:, columns])
+
     @cached_property
     def params(self) -> Arrays:
         """The block parameters, exact."""
@@ -87,7 +91,11 @@ class Condition:
 
     def thins(self, bags: BagBlock) -> bool:
         """Whether some pixels stand for the others, whose sums are then needed besides."""
-        return self.holds and int(np.diff(bags.offsets).max()) > PIXELS
+        return self._tells(bags) and int(np.diff(bags.offsets).max()) > PIXELS
+
+    def _tells(self, bags: BagBlock) -> bool:
+        """Whether there is a response that draws can be conditioned on."""
+        return bool(np.isfinite(bags.y).any()) and self.holds
 
     def few(self, bags: BagBlock) -> BagBlock:
         """Return the bags with the pixels that variances are computed of; alike for every draw."""
@@ -122,7 +130,7 @@ class Condition:
         (n_draws, n_bag) float64
             Ones where :attr:`holds` is false, and for bags without a response.
         """
-        if not self.holds:
+        if not self._tells(bags):
             return np.ones_like(drawn)
         few = self.few(bags) if few is None else few
         model, params = self.model, self.params

@@ -54,6 +54,15 @@ class SurfaceDraws:
         """Return the same surfaces; what conditions them holds no memory yet."""
         return replace(self, condition=self.condition.afresh())
 
+    def share(self, first: int, step: int) -> SurfaceDraws:
+        """Return every ``step``-th surface from ``first`` on."""
+        return self.some(np.arange(first, self.n_draws, step))
+
+    def some(self, rows: np.ndarray) -> SurfaceDraws:
+        """Return some of the surfaces, by their places (n,)."""
+        functions, condition = self.functions.some(rows), self.condition.some(rows)
+        return replace(self, functions=functions, condition=condition)
+
     @override
     def alone(self, number: int) -> tuple[SurfaceDraws, int]:
         return self, number
@@ -130,6 +139,17 @@ class PooledDraws:
     def afresh(self) -> PooledDraws:
         """Return the same surfaces, as each part's :meth:`SurfaceDraws.afresh`."""
         return replace(self, parts=tuple(part.afresh() for part in self.parts))
+
+    def share(self, first: int, step: int) -> PooledDraws:
+        """Return every ``step``-th surface from ``first`` on; sets may have none of them."""
+        rows, ends = self.order[first::step], np.cumsum([part.n_draws for part in self.parts])
+        each = np.split(np.sort(rows), np.searchsorted(np.sort(rows), ends[:-1]))
+        starts = ends - [part.n_draws for part in self.parts]
+        parts = [
+            part.some(own - start)
+            for part, own, start in zip(self.parts, each, starts, strict=True)
+        ]
+        return PooledDraws(tuple(parts), self.member[first::step], np.argsort(np.argsort(rows)))
 
     @override
     def alone(self, number: int) -> tuple[SurfaceDraws, int]:

@@ -8,8 +8,8 @@ tiles it is evaluated on, so sums over pixels, of a district or a country, are j
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -84,6 +84,16 @@ class FunctionDraws:
         """Number of functions."""
         return int(self.weights.shape[1])
 
+    def some(self, columns: np.ndarray) -> Self:
+        """Return some of the functions, by their places (n,)."""
+        return replace(
+            self,
+            weights=self.weights[:, columns],
+            coefficients=self.coefficients[:, columns],
+            group=self.group[columns],
+            about=self.about[:, with_mean(columns)],
+        )
+
     def latent(self, z: np.ndarray) -> np.ndarray:
         """Evaluate ``f`` at scaled inputs (n_pix, n_dim): (n_pix, n_draws)."""
         of = self.surface
@@ -101,6 +111,11 @@ class FunctionDraws:
         f = found[:, : self.n_draws] + self.features(z) @ self.weights.astype(z.dtype)
         f += z.dtype.type(of.mean)
         return f, found[:, self.n_draws :]
+
+
+def with_mean(columns: np.ndarray) -> np.ndarray:
+    """Return the places of functions in ``about``, after that of the mean: (1 + n,)."""
+    return np.append(0, columns + 1)
 
 
 def add_by_bag(total: np.ndarray, bag: np.ndarray, value: np.ndarray) -> None:

@@ -7,13 +7,13 @@ of space with a time a product of matrices a period (:mod:`models.temporal.term_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from models.core.protocol import override
-from models.gp.draws import FunctionDraws
+from models.gp.draws import FunctionDraws, with_mean
 from models.gp.kernel_terms import TermKernel
 from models.gp.random_features import Features
 from models.temporal.term_runs import KEPT, MOVING, SUMMED, LastPixels, Run, runs_of
@@ -103,15 +103,32 @@ class JointTerms:
         self._first: Columns | None = None
         self._last: LastPixels[Known] = LastPixels(w.shape[1], moving)
 
+    @property
+    def n_draws(self) -> int:
+        """Functions of each time."""
+        assert self._first is not None
+        return int(self._first.weights.shape[1])
+
     def take(self, first: Columns) -> None:
         """Take the weights of one time; those of terms that hold still are of every time."""
         self._first = first
 
-    def at(self, z: np.ndarray, own: Columns) -> np.ndarray:
-        """Evaluate the columns of one time at scaled inputs (n, n_dim): (n, n_column)."""
-        n_column = own.coefficients.shape[1]
-        known = self._last.get(z, n_column, lambda: self._known(z, n_column))
-        total = known.total.copy()
+    def at(self, z: np.ndarray, own: Columns, columns: slice | np.ndarray) -> np.ndarray:
+        """Evaluate columns of one time at scaled inputs (n, n_dim): (n, n_column).
+
+        Parameters
+        ----------
+        z : (n, n_dim) array
+        own : Columns
+            Those that are wanted, of this time.
+        columns : slice or (n_column,) int64
+            Their places among all: the functions, then what ``about`` makes.
+        """
+        last = columns.stop if isinstance(columns, slice) else int(columns.max(initial=-1)) + 1
+        known = self._last.get(
+            z, lambda: self._known(z, last), lambda known: known.total.shape[1] >= last
+        )
+        total = known.total[:, columns].copy()
         for drawn, phi, k in known.kept:
             drawn.add(total, own, phi, k)
         for drawn in self.runs:
@@ -119,8 +136,9 @@ class JointTerms:
                 drawn.add(total, own, *drawn.evaluate(self._theta, z))
         return total
 
-    def _known(self, z: np.ndarray, n_column: int) -> Known:
+    def _known(self, z: np.ndarray, least: int) -> Known:
         assert self._first is not None
+        n_column = self.n_draws if least <= self.n_draws else self._first.coefficients.shape[1]
         first = Columns(self._first.weights, self._first.coefficients[:, :n_column])
         total, kept = np.zeros((z.shape[0], n_column), z.dtype), []
         for drawn in self.runs:
@@ -144,16 +162,29 @@ class FunctionsInTime(FunctionDraws):
         kernel has one; the last is of no area.
     column : int
         Of the inputs that has the number of the area.
+    chosen : (n_draws,) int64, or None
+        Places of the functions among those that were drawn; None for all of them.
     """
 
     terms: JointTerms
     table: np.ndarray | None = None
     about_table: np.ndarray | None = None
     column: int = -1
+    chosen: np.ndarray | None = None
+
+    @override
+    def some(self, columns: np.ndarray) -> Self:
+        chosen = columns if self.chosen is None else self.chosen[columns]
+        found = replace(super().some(columns), chosen=chosen)
+        if self.table is None or self.about_table is None:
+            return found
+        about = self.about_table[:, with_mean(columns)]
+        return replace(found, table=self.table[:, columns], about_table=about)
 
     @override
     def latent(self, z: np.ndarray) -> np.ndarray:
-        f = self.terms.at(z, Columns(self.weights, self.coefficients))
+        own = Columns(self.weights, self.coefficients)
+        f = self.terms.at(z, own, slice(self.n_draws) if self.chosen is None else self.chosen)
         f += z.dtype.type(self.surface.mean)
         if self.table is not None:
             f += self.table[self._areas(z)].astype(z.dtype, copy=False)
@@ -162,7 +193,10 @@ class FunctionsInTime(FunctionDraws):
     @override
     def latent_and_about(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         both = Columns(self.weights, np.hstack([self.coefficients, self.about]))
-        found = self.terms.at(z, both)
+        places: slice | np.ndarray = slice(both.coefficients.shape[1])
+        if self.chosen is not None:
+            places = np.append(self.chosen, self.terms.n_draws + with_mean(self.chosen))
+        found = self.terms.at(z, both, places)
         f, about = found[:, : self.n_draws], found[:, self.n_draws :]
         f += z.dtype.type(self.surface.mean)
         if self.table is not None and self.about_table is not None:

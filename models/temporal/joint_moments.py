@@ -153,7 +153,7 @@ class PathMoments:
 
     def at(self, number: int, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance of ``f`` at a time's scaled inputs (n, n_dim): (n,) each."""
-        at, known = self._at[number], self._last.get(z, None, lambda: self._known(z))
+        at, known = self._at[number], self._last.get(z, lambda: self._known(z))
         k = np.hstack([known.k_kept, self._cross("moving", z)])
         m = known.m + k @ at.alpha + self._mean
         explained = known.s + row_dot(2.0 * (known.k_still @ at.q_across) + k @ at.q_rest, k)

@@ -163,7 +163,7 @@ class ConditionNear(Condition):
         few: BagBlock | None = None,
         whole: Whole | None = None,
     ) -> np.ndarray:
-        if "own" not in self.params or not self.holds:
+        if not self._tells(bags) or "own" not in self.params:
             return super().factors(bags, drawn, few, whole)
         few = self.few(bags) if few is None else few
         split, found = Split.of(self.params), np.empty_like(drawn)

@@ -410,9 +410,26 @@ class PeriodDraws:
             raise ParameterError(msg)
         return self.each[self.times.index(float(time))]
 
-    def among(self, times: Sequence[float]) -> PeriodDraws:
-        """Return the draws of some of the times, whose memory ends with them."""
-        return PeriodDraws(tuple(map(float, times)), tuple(self.at(t).afresh() for t in times))
+    def among(
+        self, times: Sequence[float], parts: Sequence[tuple[int, int]] | None = None
+    ) -> PeriodDraws:
+        """Return the draws of some of the times, whose memory ends with them.
+
+        Parameters
+        ----------
+        times : sequence of float
+        parts : sequence of (int, int), optional
+            Of each time, the first draw and the step to the next; all draws where not given.
+        """
+        parts = [(0, 1)] * len(times) if parts is None else parts
+        each = [self.at(t).afresh() for t in times]
+        return PeriodDraws(
+            tuple(map(float, times)),
+            tuple(
+                own if step == 1 else own.share(first, step)
+                for own, (first, step) in zip(each, parts, strict=True)
+            ),
+        )
 
     def rate(self, x: np.ndarray, coords: np.ndarray | None = None, *, period: float) -> np.ndarray:
         """Evaluate the rates of one time, per unit of weight: (n_draws, n_pix)."""

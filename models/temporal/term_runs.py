@@ -112,14 +112,24 @@ class LastPixels(Generic[Known]):
         self._still = np.setdiff1d(np.arange(n_dim), sorted(moving))
         self._last = threading.local()
 
-    def get(self, z: np.ndarray, key: object, make: Callable[[], Known]) -> Known:
-        """Return what is known at scaled inputs (n, n_dim); make it where they are others."""
+    def get(
+        self,
+        z: np.ndarray,
+        make: Callable[[], Known],
+        enough: Callable[[Known], bool] | None = None,
+    ) -> Known:
+        """Return what is known at scaled inputs (n, n_dim).
+
+        It is made where they are others, or where what is known of them is not enough.
+        """
         still, last = z[:, self._still], getattr(self._last, "known", None)
-        if last is None or last[0] != (key, z.dtype) or not np.array_equal(last[1], still):
-            self._last.known = None  # one of both is in memory
-            last = (key, z.dtype), still, make()
-            self._last.known = last
-        found: Known = last[2]
+        if last is not None and last[0] == z.dtype and np.array_equal(last[1], still):
+            same: Known = last[2]
+            if enough is None or enough(same):
+                return same
+        self._last.known = None  # one of both is in memory
+        found = make()
+        self._last.known = z.dtype, still, found
         return found
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -285,20 +285,7 @@ def _all_tables(
     functions = [draw_functions(each.model, n_draws, seed) for each in every]
     with progress.task("areas", n_bag * (len(every) if shared is None else 1)) as task:
         if shared is not None:
-            models, stores = [each.model for each in every], [each.areas for each in every]
-            found = draw_areas_over_times(
-                models,
-                stores,
-                shared.drawn,
-                [seed] * len(every),
-                factors=factors,
-                advance=task.advance,
-                n_thread=threads,
-            )
-            found = [
-                _with_alternatives(own, each, shared, threads)
-                for own, each in zip(found, every, strict=True)
-            ]
+            found = _drawn_together(every, shared, factors, task.advance)
         else:
             found = [
                 draw_areas(
@@ -319,22 +306,34 @@ def _all_tables(
     return tables
 
 
-def _with_alternatives(
-    found: AreaDraws, given: MapInputs, shared: SharedPosterior, threads: int | None
-) -> AreaDraws:
-    """Return draws of areas, every so many with what else their covariates may be."""
-    if not given.like:
-        return found
-    n, seeds = len(given.like), [given.config.fit.seed] * len(given.like)
-    expected, counts = found.expected.copy(), found.counts.copy()
-    # As if they were periods, pixel after pixel: what does not move is evaluated once for all.
-    models, drawn = [given.model] * n, shared.drawn.among([given.model.time] * n)
-    every = draw_areas_over_times(models, given.like, drawn, seeds, n_thread=threads)
-    for k, each in enumerate(every):
-        own = slice(k, None, n)
-        expected[own], counts[own] = each.expected[own], each.counts[own]
-    mean = np.mean([each.mean for each in every], axis=0)
-    return replace(found, expected=expected, counts=counts, mean=mean)
+def _drawn_together(
+    every: Sequence[MapInputs],
+    shared: SharedPosterior,
+    factors: Sequence[np.ndarray],
+    advance: Callable[[int], None],
+) -> list[AreaDraws]:
+    """Draw the areas of several maps in one pass over their pixels.
+
+    Where the covariates of one may be several, every so many draws have each.
+    """
+    parts = [(number, k) for number, each in enumerate(every) for k in range(len(each.like) or 1)]
+    models = [every[number].model for number, _ in parts]
+    shares = [(k, len(every[number].like) or 1) for number, k in parts]
+    found = draw_areas_over_times(
+        models,
+        [(every[number].like or [every[number].areas])[k] for number, k in parts],
+        shared.drawn.among([model.time for model in models], shares),
+        [every[0].config.fit.seed] * len(parts),
+        factors=[None if every[number].like else factors[number] for number, _ in parts],
+        advance=advance,
+        n_thread=n_thread(every[0].config),
+    )
+    return [
+        AreaDraws.interleaved(
+            [own for own, (k, _) in zip(found, parts, strict=True) if k == number]
+        )
+        for number in range(len(every))
+    ]
 
 
 class _Maps:

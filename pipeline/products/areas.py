@@ -85,6 +85,26 @@ class AreaDraws(AreaArrays):
         """What a rate is per unit of: the numbers tested if there are any, else the people."""
         return np.where(np.isfinite(self.tested), self.tested, self.people)
 
+    @classmethod
+    def interleaved(cls, parts: Sequence[AreaDraws]) -> AreaDraws:
+        """Return the draws of parts in turn, the first of each, then the second of each.
+
+        Parameters
+        ----------
+        parts : sequence of AreaDraws
+            Of the same areas; people may differ, and are averaged as the means are.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        n_draws, each = [len(part.expected) for part in parts], {}
+        for name in ("expected", "counts"):
+            each[name] = np.empty((sum(n_draws), len(parts[0])))
+            for k, part in enumerate(parts):
+                each[name][k :: len(parts)] = getattr(part, name)
+        for name in ("mean", "people"):
+            each[name] = np.average([getattr(part, name) for part in parts], 0, n_draws)
+        return replace(parts[0], **each)
+
     def with_rates(self, rate: pd.Series) -> AreaDraws:
         """Take the mean of each area from the rasters, which have no Monte Carlo error.
 

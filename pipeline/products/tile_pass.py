@@ -185,11 +185,14 @@ def drawn_rates(functions: Any, pixels: TilePixels, part: slice) -> np.ndarray:
 
     Where the covariates may be several, every so many draws have each.
     """
+    coords = pixels.coords[part]
     each = [x.astype(np.float64) for x in pixels.alternatives(part)]
-    rate: np.ndarray = functions.rate(each[0], pixels.coords[part])
-    for k, x in enumerate(each[1:], start=1):
-        own = slice(k, None, len(each))
-        rate[own] = functions.rate(x, pixels.coords[part])[own]
+    if len(each) == 1:
+        alone: np.ndarray = functions.rate(each[0], coords)
+        return alone
+    rate = np.empty((functions.n_draws, coords.shape[0]))
+    for k, x in enumerate(each[: functions.n_draws]):
+        rate[k :: len(each)] = functions.share(k, len(each)).rate(x, coords)
     return rate
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from models.aggregate import observed_draws, rate_draws
+from models.aggregate.rate_draws import PooledDraws, SurfaceDraws
 from models.core.block import BagBlock
 from models.core.protocol import State
 from models.gp import draws as gp_draws
@@ -117,6 +118,7 @@ def test_pixels_of_all_periods_are_evaluated_once(
     monkeypatch.setattr(Run, "cross", counted)
     drawn, blocks = _drawn(fitted, []), _blocks(fitted, moved=False)
     runs = drawn.each[0].functions.terms.runs  # type: ignore[union-attr]
+    blocks[2:] = [replace(own, y=np.full(own.n_bag, np.nan)) for own in blocks[2:]]  # forecasts
     drawn.counted(blocks)
     chunks = -(-blocks[0].n_pix // 17)
     assert len(seen) == chunks * len(runs)
@@ -132,6 +134,37 @@ def test_aggregates_over_times_are_those_of_each(fitted: Any, moved: bool) -> No
         factors = own.observed_factors(block, expected)
         assert np.abs(factors - 1.0).max() > 1e-4
         np.testing.assert_allclose(counted.observed_factors(block, expected), factors, rtol=1e-8)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_share_of_the_draws_is_evaluated_as_with_the_others(fitted: Any, moved: bool) -> None:
+    """Also of draws under several sets of hyperparameters, one of which has none in a share."""
+    columns = [0] if moved else []
+    one, other = _drawn(fitted, columns), _drawn(fitted, columns)
+    member = np.append(np.zeros(20, np.int64), 1)[np.random.default_rng(5).permutation(21)]
+    blocks = _blocks(fitted, moved=moved)
+    pooled = []
+    for own, also in zip(one.each, other.each, strict=True):
+        assert isinstance(own, SurfaceDraws)
+        assert isinstance(also, SurfaceDraws)
+        pooled.append(PooledDraws.of([own, also.some(np.array([4]))], member))
+    whole = PeriodDraws(tuple(TIMES), tuple(pooled))
+    shares = whole.among([*TIMES, 2.0], [(0, 1), (0, 3), (1, 3), (2, 3), (2, 3)])
+    every = [*blocks, blocks[1]]
+    blank = replace(blocks[3], y=np.full(blocks[3].n_bag, np.nan))
+    counted = shares.counted([*blocks[:3], blank, blocks[1]])
+    for number, (own, block) in enumerate(zip(shares.each, every, strict=True)):
+        full = pooled[TIMES.index(shares.times[number])]
+        rows = slice((0, 0, 1, 2, 2)[number], None, 3 if number else 1)
+        expected = full.rate(block.x, block.coords)[rows]
+        np.testing.assert_allclose(own.rate(block.x, block.coords), expected, rtol=1e-10)
+        counts = full.bag_counts(block)
+        np.testing.assert_allclose(counted[number].bag_counts(block), counts[rows], rtol=1e-10)
+        factors = np.ones_like(counts) if number == 3 else full.observed_factors(block, counts)
+        asked = blank if number == 3 else block
+        found = counted[number].observed_factors(asked, counts[rows])
+        np.testing.assert_allclose(found, factors[rows], rtol=1e-8)
+        np.testing.assert_array_equal(own.clusters, full.clusters[rows])
 
 
 @pytest.mark.parametrize("moved", [False, True])

@@ -138,16 +138,23 @@ def test_pixels_of_another_period_have_all_that_their_covariates_may_be() -> Non
 
 
 def test_where_covariates_are_not_known_a_window_has_all_that_they_may_be() -> None:
-    def rate(x: np.ndarray, coords: np.ndarray) -> np.ndarray:
-        del coords
-        return np.exp(np.arange(1.0, 7.0)[:, None] * x[:, 0])
+    class Powers:
+        def __init__(self, power: np.ndarray) -> None:
+            self.power, self.n_draws = power, power.size
+
+        def share(self, first: int, step: int) -> Powers:
+            return Powers(self.power[first::step])
+
+        def rate(self, x: np.ndarray, coords: np.ndarray) -> np.ndarray:
+            del coords
+            return np.exp(self.power[:, None] * x[:, 0])
 
     def at(number: int, x: np.ndarray, coords: np.ndarray) -> SimpleNamespace:
         del coords
         return SimpleNamespace(mean=np.exp((1.0 + number) * x[:, 0]))
 
     n = 4
-    period: Any = SimpleNamespace(functions=SimpleNamespace(rate=rate), moving=NOWHERE)
+    period: Any = SimpleNamespace(functions=Powers(np.arange(1.0, 7.0)), moving=NOWHERE)
     maps = WindowMaps([period, period], SimpleNamespace(at=at), [], SimpleNamespace())  # type: ignore[arg-type]
     row, zeros, x = np.arange(n), np.zeros(n), np.linspace(-1, 1, n, dtype=np.float32)[None]
     past = TilePixels(Tile(0, 0, n, 1), row, 0 * row, x, np.zeros((n, 2)), zeros, zeros, zeros)
