@@ -190,7 +190,7 @@ def _child(*arguments: str, where: Path | None = None) -> tuple[dict[str, Any], 
     return {**about, "peak_gib": usage.ru_maxrss / 2**20}, said
 
 
-def _prepared(name: str, folder: Path) -> Path:
+def prepared(name: str, folder: Path) -> Path:
     """Return the configuration of a design, whose inputs are there."""
     config, design = folder / "disagg.yaml", DESIGNS[name]
     if config.is_file():
@@ -206,7 +206,7 @@ def measure(name: str, work: Path, results: Path, again: bool) -> None:
     """Measure what has no row yet of a design; each row is kept as it is made."""
     rows = Rows(results, again)
     folder, design = work / name, DESIGNS[name]
-    config = _prepared(name, folder)
+    config = prepared(name, folder)
     out = folder / "out"
 
     rows.make(name, "machine", lambda: machine_rates(folder, os.cpu_count() or 1))

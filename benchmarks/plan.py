@@ -1,143 +1,250 @@
-"""Estimates of ``disagg plan`` against real runs.
+"""Estimates of ``disagg plan`` against real runs, as users start them.
 
-    python -m benchmarks.plan [DIRECTORY] [--runs small country waves months]
+    python -m benchmarks.plan [--runs grid60 demo ...] [--work build/plan]
 
-The benchmark simulates countries (``small`` and ``country`` like ``disagg demo``, ``waves`` like
-:mod:`benchmarks.big_country`; these two have a million pixels and 18 covariates; ``months`` like
-``disagg demo monthly --months 6``, with few inducing variables, fitted to its optimum), plans them,
-and runs each stage in a process of its own, with one worker, a few epochs of the fit and fewer
-draws of the areas. It compares bytes with the files on disk, and seconds with processor time,
-because on a machine with other work the clock also counts that work (clock times are in the JSON
-too). Writes ``benchmarks/results/plan.json``, where other runs are kept, and prints a table.
+Each run is planned, and its stages are run by the installed ``disagg``, one after the other, with
+the settings of the configuration: whole fits, on the workers that a user gets. Compared are bytes
+on disk, the clock of each stage, and memory: what all processes of a stage hold at the same time,
+looked at five times a second, memory that they share counted once. The machine has to be quiet.
+Writes ``benchmarks/results/plan.json``, where other runs are kept, and the tables of
+``docs/plan.md``.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
-import tempfile
+import threading
 import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, parsed, wait_with_usage, write_results
-from pipeline.plan.estimate import START_S
+import psutil
 
-DRAWS = 100  # draws of areas; the 500 of a run would take most of its time
-EPOCHS = {"small": 5, "country": 1, "waves": 1, "months": 50}
-MONTHS = ["--months", "6"]
+from benchmarks.performance import DESIGNS, prepared
+from benchmarks.report import RESULTS, parsed, write_results
+from pipeline.demo.country import simulate_country
+
+DISAGG = Path(sys.executable).with_name("disagg")
+PAGE = Path(__file__).parents[1] / "docs/plan.md"
+STAGES = ("ingest", "fit", "predict", "evaluate", "report")
+PERIOD_S = 0.2
+BEGIN, END = "<!-- plan: runs -->", "<!-- plan: end runs -->"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: a design of :mod:`benchmarks.performance`, or months, with other settings.
+
+    Attributes
+    ----------
+    words : str
+        As the table calls it.
+    design : str
+    months : int
+        Of ``disagg demo --months``, instead of the design.
+    edits : dict of str to str
+        From what the configuration says to what it says instead.
+    """
+
+    words: str
+    design: str = "grid60"
+    months: int = 0
+    edits: Mapping[str, str] | None = None
+
+
+POISSON = "likelihood: poisson, area_effect: true, link: exp"
+#: Few inducing variables: a fit of minutes.
 FEW = {
     "inducing: 60": "inducing: 30",
     "options: {n_season: 9}": "options: {n_moving: 9, n_season: 4}",
 }
-CALL = "import sys; from pipeline.cli.main import main; sys.exit(main(sys.argv[1:]))"
-# The process reports its own peak: from outside, the memory of its parent would count too.
-PEAK = (
-    "import sys; from pathlib import Path; from pipeline.cli.main import main;"
-    " status = main(sys.argv[2:]);"
-    " Path(sys.argv[1]).write_text(Path('/proc/self/status').read_text()); sys.exit(status)"
-)
+RUNS = {
+    "grid60": Run("60 x 60 pixels, 50 areas"),
+    "fixed": Run(
+        "the same, `kernel: matern32(space)`",
+        edits={POISSON: f'{POISSON}, kernel: "matern32(space)"'},
+    ),
+    "negative": Run(
+        "the same, `negative_binomial`", edits={POISSON: "likelihood: negative_binomial"}
+    ),
+    "demo": Run("small demo", "demo"),
+    "madagascar": Run("Madagascar", "madagascar"),
+    "grid200": Run("200 x 200, 300 areas", "grid200"),
+    "months6": Run("six months, 40 areas", months=6, edits=FEW),
+    "months24": Run("24 months, 40 areas", months=24, edits=FEW),
+    "country": Run("a million pixels, 957 areas", "country"),
+}
 
 
-def make(name: str, directory: Path) -> Path:
-    """Simulate a country; return its configuration, with few epochs and one worker."""
-    if name == "waves":
-        from benchmarks.big_country import make_country
-
-        config = make_country(directory, 1000)
-    else:
-        size = MONTHS if name == "months" else ["--size", name]
-        command = [sys.executable, "-c", CALL, "demo", str(directory), *size, "--quiet"]
+def make(name: str, folder: Path) -> Path:
+    """Return the configuration of a run, whose inputs are simulated where they are not there."""
+    run, config = RUNS[name], folder / "disagg.yaml"
+    if config.is_file():
+        return config
+    if run.months:
+        command = [DISAGG, "demo", folder, "--months", str(run.months), "--quiet"]
         subprocess.run(command, check=True)
-        config = directory / "disagg.yaml"
-    text = re.sub(r"max_epochs: \d+", f"max_epochs: {EPOCHS[name]}", config.read_text())
-    text = re.sub(r"workers: \w+", "workers: 1", text)
-    text = re.sub(
-        r"output:( *)\{dir: out(, [^}]*)?\}", f"output: {{dir: out, draws: {DRAWS}}}", text
-    )
-    text = re.sub(r"schemes: \[[^]]*\]", "schemes: []", text)
-    if name == "months":
-        for given, few in FEW.items():
-            text = text.replace(given, few)
-        text += f"compute: {{workers: 1}}\nfit: {{max_epochs: {EPOCHS[name]}}}\n"
-    config.write_text(text)
+    elif (spec := DESIGNS[run.design].spec) is not None:
+        simulate_country(folder, spec, DESIGNS[run.design].seed)
+    else:
+        prepared(run.design, folder)
+    text = config.read_text(encoding="utf-8")
+    for given, instead in (run.edits or {}).items():
+        if given not in text:
+            raise SystemExit(f"{config}: has no {given!r} that {name} could replace")
+        text = text.replace(given, instead)
+    config.write_text(text, encoding="utf-8")
     return config
 
 
-def run(stage: str, config: Path) -> dict[str, float]:
-    """Run a stage; return its clock seconds, its processor seconds and its peak memory."""
-    status_file = config.parent / ".status"
-    started = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-c", PEAK, str(status_file), stage, str(config), "--quiet"]
-    )
-    usage = wait_with_usage(process)
-    if process.returncode:
-        raise SystemExit(f"disagg {stage} {config} failed")
-    (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", status_file.read_text())
-    return {
-        "clock": round(time.perf_counter() - started, 2),
-        "seconds": round(usage.ru_utime + usage.ru_stime, 2),
-        "peak_bytes": 1024 * int(peak),
-    }
+def memory(processes: Iterable[psutil.Process]) -> int:
+    """Return the bytes that processes hold together; what they share is counted once.
+
+    Each has its part of the memory that it shares with others; of files that are mapped, which
+    hold code, the largest of them counts.
+    """
+    total, files = 0, 0
+    for process in processes:
+        try:
+            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
+        except OSError:  # it has ended
+            continue
+        held = {name: 1024 * int(kb) for name, kb in re.findall(r"(\w+):\s+(\d+) kB", text)}
+        total += held.get("Pss_Anon", 0) + held.get("Pss_Shmem", 0)
+        files = max(files, held.get("Rss", 0) - held.get("Anonymous", 0))
+    return total + files
 
 
-def compare(name: str, directory: Path) -> dict[str, Any]:
+def run_stage(stage: str, config: Path) -> dict[str, float]:
+    """Run a stage; return the clock of its process and the most memory of all its processes."""
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    started, most = time.perf_counter(), 0
+    process = psutil.Popen([DISAGG, stage, str(config), "--quiet"], env=env)
+    ended = threading.Event()
+
+    def look() -> None:
+        nonlocal most
+        while not ended.wait(PERIOD_S):
+            try:
+                most = max(most, memory([process, *process.children(recursive=True)]))
+            except psutil.NoSuchProcess:
+                return
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    status = process.wait()
+    clock = time.perf_counter() - started
+    ended.set()
+    looking.join()
+    if status:
+        raise SystemExit(f"disagg {stage} {config} ended with status {status}")
+    return {"clock": clock, "peak_bytes": most}
+
+
+def compare(config: Path) -> dict[str, Any]:
     """Plan a run, run it, and set estimates beside measurements."""
-    config = make(name, directory)
-    command = [sys.executable, "-c", CALL, "plan", str(config), "--workers", "1", "--json"]
-    plan = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    found = {stage: run(stage, config) for stage in ("ingest", "fit", "predict", "evaluate")}
-    out = directory / "out"
-    record = json.loads((out / "run.json").read_text())["stages"]
-    summary = record["ingest"]["summary"]
+    planned = subprocess.run(
+        [DISAGG, "plan", str(config), "--json"], check=True, capture_output=True
+    )
+    plan = json.loads(planned.stdout)
+    found = {stage: run_stage(stage, config) for stage in STAGES}
+    out = config.parent / "out"
+    record = json.loads((out / "run.json").read_text(encoding="utf-8"))["stages"]
     disk = {store: _size((out / "work" / store).rglob("*")) for store in ("bags.zarr", "grid.zarr")}
     disk["grid.zarr"] += _size((out / "work/periods").rglob("grid.zarr/**/*"))
     disk["maps"] = _size(out.rglob("*.tif"))
-    covered = summary["left_out"]["of_pixels"]
+    summary, workers = record["ingest"]["summary"], str(plan["workers"])
     rows = {
-        "pixels in areas": (plan["pixels_in_areas"], covered),
-        "pixels kept": (plan["pixels_in_areas"], summary["n_pixels"]),
-        "blocks": (plan["blocks"], summary["n_blocks"]),
+        "pixels": (plan["pixels_in_areas"], summary["n_pixels"]),
         **{f"bytes of {key}": (plan["bytes"][key], size) for key, size in disk.items()},
     }
     for stage, got in found.items():
-        foreseen = plan["stages"][stage]
-        imports = 0.0 if stage == "ingest" else START_S  # ingest's have them
-        rows[f"seconds of {stage}"] = (foreseen["seconds"]["1"] + imports, got["seconds"])
+        foreseen, seconds = plan["stages"][stage], record[stage]["seconds"]
+        # Imports are foreseen in the first stage of a run.
+        seconds += got["clock"] - seconds if stage == STAGES[0] else 0.0
+        rows[f"seconds of {stage}"] = (foreseen["seconds"][workers], round(seconds, 2))
         rows[f"memory of {stage}"] = (foreseen["peak_bytes"], got["peak_bytes"])
     return {
-        "epochs": EPOCHS[name],
-        "clock_seconds": {stage: got["clock"] for stage, got in found.items()},
-        "foreseen_over_found": {
+        "workers": plan["workers"],
+        "rows": {
             key: {"foreseen": a, "found": b, "ratio": round(a / b, 3)}
             for key, (a, b) in rows.items()
         },
     }
 
 
-def _size(paths: Any) -> int:
+def _size(paths: Iterable[Path]) -> int:
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
+def ratios(rows: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return estimate over measurement: of the largest memory of a stage, and of a whole run."""
+
+    def over(what: str, most: Any) -> float:
+        own = [rows[f"{what} of {stage}"] for stage in STAGES]
+        return float(most(row["foreseen"] for row in own) / most(row["found"] for row in own))
+
+    return {"memory": over("memory", max), "seconds": over("seconds", sum)}
+
+
+def table(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the tables of ``docs/plan.md``: memory of stages, and their clock."""
+    shown = {"memory": ("fit", "predict", "evaluate"), "seconds": STAGES}
+    heads = {"memory": "the largest stage, ratio", "seconds": "a run, ratio"}
+    scale, lines = {"memory": 2.0**30, "seconds": 1.0}, []
+    for what, stages in shown.items():
+        unit = "GiB of all processes of a stage together" if what == "memory" else "s by the clock"
+        lines += [
+            f"Estimated, measured, in {unit}:",
+            "",
+            f"| | {' | '.join(stages)} | {heads[what]} |",
+            f"|{'---|' * (len(stages) + 2)}",
+        ]
+        for name, run in RUNS.items():
+            if name not in runs:
+                continue
+            rows = runs[name]["rows"]
+            cells = [
+                ", ".join(
+                    f"{rows[f'{what} of {stage}'][key] / scale[what]:.3g}"
+                    for key in ("foreseen", "found")
+                )
+                for stage in stages
+            ]
+            lines.append(f"| {run.words} | {' | '.join(cells)} | {ratios(rows)[what]:.2f} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def write_page(runs: Mapping[str, Mapping[str, Any]], page: Path = PAGE) -> None:
+    """Write the tables between their marks."""
+    text = page.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    page.write_text(f"{before}{BEGIN}\n\n{table(runs)}\n{END}{after}", encoding="utf-8")
+
+
 def main() -> None:
-    """Compare, write the JSON and print the table."""
-    options = parsed(__doc__, "directory?", runs=list(EPOCHS), results=RESULTS)
+    """Compare, and write the JSON and the page."""
+    os.environ.setdefault("DISAGG_SHARED_DATA", str(PAGE.parents[2] / "shared/data"))
+    options = parsed(
+        __doc__, runs=list(RUNS), results=RESULTS, work=PAGE.parents[1] / "build/plan", page=PAGE
+    )
     path = options.results / "plan.json"
-    kept = json.loads(path.read_text())["runs"] if path.is_file() else {}
-    result: dict[str, Any] = {"note": "the machine had other work meanwhile", "runs": kept}
-    with tempfile.TemporaryDirectory() as temporary:
-        for name in options.runs:
-            directory = (options.directory or Path(temporary)) / name
-            result["runs"][name] = compare(name, directory)
-            write_results(path, result)
-    for name, run_of in result["runs"].items():
-        for key, row in run_of["foreseen_over_found"].items():
-            print(
-                f"{name:8} {key:22} {row['foreseen']:>14,} {row['found']:>14,} {row['ratio']:6.2f}"
-            )
+    runs = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else {}
+    runs = {name: found for name, found in runs.items() if name in RUNS}
+    for name in options.runs:
+        print(name, flush=True)
+        runs[name] = compare(make(name, options.work.resolve() / name))
+        print({key: round(value, 2) for key, value in ratios(runs[name]["rows"]).items()})
+        write_results(path, {"runs": runs})
+        write_page(runs, options.page)
 
 
 if __name__ == "__main__":

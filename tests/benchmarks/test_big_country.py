@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pandas as pd
 import pytest
 import shapely
 
-from benchmarks import big_country, hundred_million, plan
+from benchmarks import big_country, hundred_million
 from benchmarks.big_country import log_rate, make_areas, make_country, make_waves
 from pipeline.store.bag_store import BagStore
 from tests.bands import read
@@ -74,22 +73,3 @@ def test_every_stage_runs_and_says_what_it_did(directory: Path) -> None:
     for name in ("rate_mean", "rate_sd"):
         assert (read(directory / f"out/{name}.tif") > 0).all()
     assert not (directory / "out/rate_lower.tif").exists()
-
-
-@pytest.mark.slow  # five processes, one after the other
-def test_figures_of_a_plan_stand_beside_those_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def tiny(directory: Path, _: int) -> Path:
-        return make_country(directory, 60, pixels_an_area=200, n_covariate=4, inducing=8)
-
-    monkeypatch.setattr(big_country, "make_country", tiny)
-    found = plan.compare("waves", tmp_path)
-    rows = found["foreseen_over_found"]
-    store = tmp_path / "out/work/bags.zarr"
-    size = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
-    assert rows["bytes of bags.zarr"]["found"] == size
-    assert rows["pixels in areas"]["ratio"] == pytest.approx(1, abs=0.05)
-    record = json.loads((tmp_path / "out/run.json").read_text())["stages"]
-    assert rows["seconds of fit"]["found"] > 0
-    assert found["clock_seconds"]["fit"] >= record["fit"]["seconds"]
