@@ -42,6 +42,8 @@ MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
 MAP_FILES_S = 0.8  # of a further map: its styles, areas, levels, whatever its size
 FETCH_BYTES_S = 2e7  # of a store or server; a guess that no machine's network tells
 START_S = 1.9  # of a command: imports; in the first stage of a run, whichever it is
+#: Of the cost of all draws at a pixel, what one of few shares costs: random features and kernels.
+SHARE = 0.58
 STAGE_S, PREDICT_S = 0.3, 0.5  # of a stage: files opened and closed; of maps, tables, levels
 CLUSTER_S = 3.0  # to start one
 
@@ -282,17 +284,25 @@ def _predict(config: Config, sizes: Sizes, measured: Probe, n: int) -> float:
         shared += n_period * (read + reading(whole, 1))
         shared += mapped * (maps + passes * rates) + sizes.n_pixels * draws
         # A forecast whose covariates are not known is mapped with those of several past periods.
-        again = periods.ahead / periods.mapped * (periods.guesses - 1)
-        shared += again * (mapped * (maps + passes * rates) + sizes.n_pixels * draws)
+        ahead = periods.ahead / periods.mapped
+        shared += ahead * (periods.guesses - 1) * mapped * maps
+        again = ahead * (_of_shares(periods.guesses) - 1)
+        shared += again * (mapped * passes * rates + sizes.n_pixels * draws)
     if periods.drawn:
         shared += sizes.n_pixels * measured.drawn(periods.drawn)
         shared += periods.drawn * reading(whole, 1)
     if periods.windows:  # a pass each, over their periods together
         long = periods.in_windows / periods.windows
-        again = periods.ahead_in_windows / periods.in_windows * (periods.guesses - 1)
-        each = mapped * (measured.drawn(long) + measured.predicted(long))
-        shared += periods.windows * (1 + again) * each
+        ahead = periods.ahead_in_windows / periods.in_windows
+        drawn = (1 + ahead * (_of_shares(periods.guesses) - 1)) * measured.drawn(long)
+        maps = (1 + ahead * (periods.guesses - 1)) * measured.predicted(long)
+        shared += periods.windows * mapped * (drawn + maps)
     return alone + shared / speed(n)
+
+
+def _of_shares(n: int) -> float:
+    """Return what shares of the draws cost, each with covariates of its own, beside all at once."""
+    return 1.0 if n == 1 else SHARE * n
 
 
 def _groups(n_map: int) -> list[int]:
