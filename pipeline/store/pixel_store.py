@@ -186,9 +186,14 @@ class PixelStore:
         """Number of coordinates of a position: three, or two in a store of an earlier version."""
         return int(self._arrays["coords"][0].shape[1])
 
+    @property
+    def decoded_bytes(self) -> int:
+        """Memory of all pixels."""
+        return int(self.n_pix * (4 * self.n_feat + 8 * self.n_axis + 16))
+
     def rows(self, start: int, stop: int) -> PixelRows:
         """Return pixels ``start:stop``; StoreError if a chunk is damaged."""
-        if self.n_pix * (4 * self.n_feat + 8 * self.n_axis + 16) > self.cache_mb * 1e6:
+        if self.decoded_bytes > self.cache_mb * 1e6:
             # Blocks are read in random order: whole shards would be read 16 times.
             return self._piece(start, stop)
         step = self.chunks[1]

@@ -18,7 +18,7 @@ from pipeline.store.thinning import thinned_store
 
 #: What ingest leaves for others to know what has changed, in the output directory.
 SERIES_FILE = "work/series.json"
-CACHE_MB = 32.0  # of decoded pixels, a period
+CACHE_MB = 256.0  # of decoded pixels, of all periods together
 NEAR = 1.01 / 12  # share of a season that counts as the same season, on both sides
 
 
@@ -67,6 +67,16 @@ class SeriesStore:
         """See the class."""
         return self.pixels.ids
 
+    @cached_property
+    def _cache_mb(self) -> float:
+        """Memory for decoded pixels of a period.
+
+        All or none: blocks are read in their order, so that of a part each would be gone before it
+        is asked for again.
+        """
+        share = CACHE_MB / max(len(self.periods), 1)
+        return share if self.pixels.decoded_bytes <= 1e6 * share else 0.0
+
     def at(
         self, period: str, time: float | None = None, like: Sequence[str] | None = None
     ) -> BagStore:
@@ -88,13 +98,13 @@ class SeriesStore:
         key = (period, tuple(like))
         if key not in self._open:
             if period in self.periods:
-                self._open[key] = BagStore.open(self.path, CACHE_MB, period)
+                self._open[key] = BagStore.open(self.path, self._cache_mb, period)
             else:
                 self._open[key] = BagStore.ahead(
                     self.path,
                     period,
                     like,
-                    CACHE_MB,
+                    0.0,  # read once, for some of the draws
                     self.periods,
                     self.ahead.get(period),
                     self.rest(period, like, time),
@@ -104,7 +114,7 @@ class SeriesStore:
     def to_fit(self, period: str) -> BagStore:
         """Return the bags of a period that a model is fitted to, with their shares of unions."""
         if period not in self._to_fit:
-            found = BagStore.open(self.path, CACHE_MB, period, unions=True)
+            found = BagStore.open(self.path, self._cache_mb, period, unions=True)
             # Without unions the other will do: decoded pixels are kept once.
             found = self.at(period) if found.unions is None else found
             self._to_fit[period] = found.training
