@@ -9,11 +9,26 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 N_BIN = 10
 SMALLEST = 1e-12  # smallest probability of a label in the log loss
 THRESHOLD = 0.5
+
+
+def _metrics() -> Any:
+    from sklearn import metrics  # starts slowly, and counts have no use for it
+
+    return metrics
+
+
+def _ranked(y: np.ndarray, p: np.ndarray, weight: np.ndarray | None = None) -> dict[str, float]:
+    """Return the scores of an order; NaN where all labels are the same."""
+    if y.all() or not y.any():
+        return {"auc": float("nan"), "average_precision": float("nan")}
+    return {
+        "auc": float(_metrics().roc_auc_score(y, p, sample_weight=weight)),
+        "average_precision": float(_metrics().average_precision_score(y, p, sample_weight=weight)),
+    }
 
 
 def label_scores(y: np.ndarray, p: np.ndarray) -> dict[str, Any]:
@@ -27,14 +42,12 @@ def label_scores(y: np.ndarray, p: np.ndarray) -> dict[str, Any]:
         and ``calibration``: ``error`` and the ``bins`` it is made of.
     """
     y, p = np.asarray(y, np.float64) > 0.5, np.asarray(p, np.float64)
-    both = bool(y.any() and not y.all())
     predicted = np.clip(np.where(y, p, 1.0 - p), SMALLEST, 1.0)
     return {
         "n": int(y.size),
         "positive": float(y.mean()) if y.size else float("nan"),
         **decision_scores(y, p > THRESHOLD),
-        "auc": float(roc_auc_score(y, p)) if both else float("nan"),
-        "average_precision": float(average_precision_score(y, p)) if both else float("nan"),
+        **_ranked(y, p),
         "log_loss": float(-np.log(predicted).mean() + 0.0) if y.size else float("nan"),
         "brier": float(((p - y) ** 2).mean()) if y.size else float("nan"),
         "calibration": calibration(y, p),
@@ -52,7 +65,6 @@ def weighted_label_scores(y: np.ndarray, p: np.ndarray, weight: np.ndarray) -> d
     y, p, weight = np.asarray(y, np.float64) > 0.5, np.asarray(p, np.float64), np.asarray(weight)
     use = weight > 0
     y, p, weight = y[use], p[use], weight[use].astype(np.float64)
-    both = bool(y.any() and not y.all())
     predicted = np.clip(np.where(y, p, 1.0 - p), SMALLEST, 1.0)
 
     def average(values: np.ndarray) -> float:
@@ -62,10 +74,7 @@ def weighted_label_scores(y: np.ndarray, p: np.ndarray, weight: np.ndarray) -> d
         "n": int(y.size),
         "positive": average(y),
         "accuracy": average(y == (p > THRESHOLD)),
-        "auc": float(roc_auc_score(y, p, sample_weight=weight)) if both else float("nan"),
-        "average_precision": float(average_precision_score(y, p, sample_weight=weight))
-        if both
-        else float("nan"),
+        **_ranked(y, p, weight),
         "log_loss": average(-np.log(predicted)),
         "brier": average((p - y) ** 2),
     }
@@ -75,7 +84,7 @@ def decision_scores(y: np.ndarray, decided: np.ndarray) -> dict[str, float]:
     """Accuracy and F1 of decisions, bool, against labels, bool."""
     return {
         "accuracy": float((y == decided).mean()) if y.size else float("nan"),
-        "f1": float(f1_score(y, decided, zero_division=0)) if y.size else float("nan"),
+        "f1": float(_metrics().f1_score(y, decided, zero_division=0)) if y.size else float("nan"),
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtr
 
 import models
 from geo.core.errors import InputError, Problem, name_first
@@ -196,7 +196,7 @@ def _foreseen(
     return {
         "n_areas": n,
         "covered": inside,
-        "p": float(binom.cdf(inside, n, config.output.interval)),
+        "p": float(bdtr(inside, n, config.output.interval)),
         "foreseen": float(drawn.sum(axis=1).mean()),
         "observed": float(areas.y.sum()),
     }
