@@ -77,7 +77,7 @@ def values_of(told: Any) -> Iterator[float]:
     """Yield the sizes of the values of a file of figures, without records of single runs."""
     if isinstance(told, dict):
         for name, each in told.items():
-            if name not in ("machine", "code"):
+            if name not in ("machine", "code", "each", "fits"):
                 yield from values_of(each)
     elif isinstance(told, list):
         most = MOST_RECORDS if told and isinstance(told[0], dict | list) else MOST_VALUES
