@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -316,24 +317,22 @@ def _drawn_together(
 
     Where the covariates of one may be several, every so many draws have each.
     """
-    parts = [(number, k) for number, each in enumerate(every) for k in range(len(each.like) or 1)]
+    n_draws, seed = every[0].config.output.draws, every[0].config.fit.seed
+    each_of = [range(min(len(each.like) or 1, n_draws)) for each in every]
+    parts = [(number, k) for number, own in enumerate(each_of) for k in own]
     models = [every[number].model for number, _ in parts]
-    shares = [(k, len(every[number].like) or 1) for number, k in parts]
+    shares = [(k, len(each_of[number])) for number, k in parts]
     found = draw_areas_over_times(
         models,
         [(every[number].like or [every[number].areas])[k] for number, k in parts],
         shared.drawn.among([model.time for model in models], shares),
-        [every[0].config.fit.seed] * len(parts),
+        [seed + n for n in range(len(parts))],  # of the counts' noise
         factors=[None if every[number].like else factors[number] for number, _ in parts],
         advance=advance,
         n_thread=n_thread(every[0].config),
     )
-    return [
-        AreaDraws.interleaved(
-            [own for own, (k, _) in zip(found, parts, strict=True) if k == number]
-        )
-        for number in range(len(every))
-    ]
+    places = np.cumsum([0, *map(len, each_of)]).tolist()
+    return [AreaDraws.interleaved(found[a:b]) for a, b in pairwise(places)]
 
 
 class _Maps:

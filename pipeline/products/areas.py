@@ -92,7 +92,7 @@ class AreaDraws(AreaArrays):
         Parameters
         ----------
         parts : sequence of AreaDraws
-            Of the same areas; people may differ, and are averaged as the means are.
+            Of the same areas and people.
         """
         if len(parts) == 1:
             return parts[0]
@@ -101,9 +101,8 @@ class AreaDraws(AreaArrays):
             each[name] = np.empty((sum(n_draws), len(parts[0])))
             for k, part in enumerate(parts):
                 each[name][k :: len(parts)] = getattr(part, name)
-        for name in ("mean", "people"):
-            each[name] = np.average([getattr(part, name) for part in parts], 0, n_draws)
-        return replace(parts[0], **each)
+        mean = np.average([part.mean for part in parts], 0, n_draws)
+        return replace(parts[0], mean=mean, **each)
 
     def with_rates(self, rate: pd.Series) -> AreaDraws:
         """Take the mean of each area from the rasters, which have no Monte Carlo error.

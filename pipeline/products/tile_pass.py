@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from geo.grids.grid import Tile
-from models.backend.arrays import Device, to_host
+from models.backend.arrays import Device, give_back_freed_memory, to_host
 from models.likelihoods.mixture import MixturePrediction
 from models.training.device import DEVICE_PIXELS, placed
 from pipeline.core.threads import map_in_order
@@ -36,6 +36,8 @@ DRAWN_PIXELS = 2048
 #: Tiles a thread, below which the parts of a tile are computed at the same time instead: the last
 #: tiles would leave threads without work.
 LEAST_TILES = 4
+#: Pixels of all maps of a tile, after which freed memory is given back: it took seconds.
+LARGE_TILE = 100_000
 #: Maps of fewer tiles are predicted by smaller parts, however many threads there are.
 FEW_TILES, FEW_PIXELS = 32, 4096
 
@@ -333,6 +335,8 @@ def run_passes(
                 n_pix[number] += made.pixels.n_pix
                 for consumer, own_found in zip(made.own.consumers, made.each, strict=True):
                     consumer.add(made.pixels, own_found)
+        if sum(made.pixels.n_pix for made in of_tile if made is not None) > LARGE_TILE:
+            give_back_freed_memory()
         if advance is not None:
             advance(1)
     for own in passes:

@@ -22,7 +22,7 @@ from pipeline.store.earlier_store import responses_beside
 from pipeline.store.moments import scaling_of
 from pipeline.store.pixel_store import CACHE_MB, PixelStore
 from pipeline.store.responses import Responses, no_responses
-from pipeline.store.stand_ins import Ahead
+from pipeline.store.stand_ins import NOTHING, Ahead, StandIns
 
 if TYPE_CHECKING:
     from geo.grids.grid import Grid
@@ -49,12 +49,10 @@ class StoreReference:
         Number of each area of the pixel store.
     in_inputs : bool
         Whether the numbers are the last column of the inputs.
-    like : tuple of str
-        Periods whose mean stands for what moves in the period.
+    like : StandIns
+        What stands for what moves in a period after the series.
     ahead : Ahead or None
-        What is known of a period after the series.
-    rest : tuple of str
-        Periods that stand for it where a pixel counts in none of ``like``.
+        What is known of it.
     unions : bool
         Whether areas have their share of what is known of their union alone.
     """
@@ -67,15 +65,14 @@ class StoreReference:
     scaled: StoreReference | None = None
     numbers: np.ndarray | None = None
     in_inputs: bool = True
-    like: tuple[str, ...] = ()
+    like: StandIns = NOTHING
     ahead: Ahead | None = None
-    rest: tuple[str, ...] = ()
     unions: bool = False
 
     def open(self) -> BagStore:
         """Open the store."""
         place, period, given = self.path, self.period, self.responses
-        pixels = PixelStore(place, self.cache_mb, period, self.like, self.ahead, self.rest)
+        pixels = PixelStore(place, self.cache_mb, period, self.like, self.ahead)
         if given is None:
             given = responses_beside(pixels, period, unions=self.unions)
         return BagStore.joined(pixels, given, self)
@@ -165,11 +162,10 @@ class BagStore:
         cls,
         path: str | os.PathLike[str] | Location,
         period: str,
-        like: Sequence[str] = (),
+        like: StandIns,
         cache_mb: float = CACHE_MB,
         before: Sequence[str] = (),
         ahead: Ahead | None = None,
-        rest: Sequence[str] = (),
     ) -> BagStore:
         """Open the pixels of a period of which no response is known.
 
@@ -178,22 +174,17 @@ class BagStore:
         path, cache_mb
             As of the class.
         period : str
-        like : sequence of str
-            Periods whose mean stands for what moves among covariates and weights, where nothing is
-            known of the period's own.
+        like : StandIns
+            What stands for what moves, where nothing is known of the period's own.
         before : sequence of str
             Periods whose last exposure of each area holds, where exposures are given.
         ahead : Ahead, optional
             What is known of the period's own.
-        rest : sequence of str
-            Periods that stand for it where a pixel counts in none of ``like``.
         """
-        place = place_of(path)
-        pixels = PixelStore(place, cache_mb, period, like, ahead, rest)
+        pixels = PixelStore(place_of(path), cache_mb, period, like, ahead)
         none = no_responses(pixels.data, pixels.ids, before, pixels.fingerprint)
-        place, other, last = pixels.path, tuple(like), tuple(rest)
         reference = StoreReference(
-            place, cache_mb, period, responses=none, like=other, ahead=ahead, rest=last
+            pixels.path, cache_mb, period, responses=none, like=like, ahead=ahead
         )
         return cls.joined(pixels, none, reference)
 

@@ -22,7 +22,7 @@ from pipeline.storage.local_commit import read_marker
 from pipeline.storage.location import Location, Place, StorageError
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.bag_writer import FORMAT, PERIODS, READABLE, PixelRows
-from pipeline.store.stand_ins import Ahead, JoinedGroup, MeanGroup
+from pipeline.store.stand_ins import NOTHING, Ahead, JoinedGroup, MeanGroup, StandIns
 
 CACHE_MB = 256
 _AGAIN = "delete the store and ingest again"
@@ -47,10 +47,8 @@ class PixelStore:
         Memory for decoded pixels, MB; two pieces are always cached.
     period : str, optional
         Period of the covariates and weights that move; without it, those that stand still alone.
-    like : sequence of str
-        Periods whose mean stands for what moves in that period: of a forecast, the same season.
-    rest : sequence of str
-        Periods whose mean stands for it where a pixel counts in none of ``like``.
+    like : StandIns
+        What stands for what moves in that period: of a forecast, the same season.
     ahead : Ahead, optional
         What is known of a period after the series. Without ``like`` it stands whole.
 
@@ -86,9 +84,8 @@ class PixelStore:
         path: Place,
         cache_mb: float = CACHE_MB,
         period: str | None = None,
-        like: Sequence[str] = (),
+        like: StandIns = NOTHING,
         ahead: Ahead | None = None,
-        rest: Sequence[str] = (),
     ) -> None:
         self.path, self.cache_mb, self.period = path, cache_mb, period
         marker = read_marker(path, FORMAT, READABLE)
@@ -101,25 +98,19 @@ class PixelStore:
             name: [self.group[name]] for name in ("x", "weight", "coords", "pixel", *_TABLES)
         }
         if period is not None and self.periods:
-            named = like if like or ahead is not None else (period,)
-            each = [self._open_period(own) for own in named]
-            moving: Any = each[0] if each else None
-            if each and like:
-                open_rest = partial(self._open_all, rest)
-                standing, offsets = self.group["weight"], self.table("offsets")
-                moving = MeanGroup(tuple(each), open_rest, standing, offsets)
-            if ahead is not None:
-                own = self._open_moving(ahead.pixels)
-                moving = JoinedGroup(moving, own, ahead.known) if each else own
-                each.append(own)
+            moving, each = people, _ = self._moving_group(period, like, ahead)
+            if like.of_people.like != like.like:
+                people, more = self._moving_group(period, like.of_people, ahead)
+                each = [*each, *more]
             about: dict[str, Any] = dict(moving.attrs)
             self.moving = ",".join(str(own.attrs.get("fingerprint", "")) for own in each)
             covariates += about["covariates"]
             units += about["units"]
             for name in (each for each in PERIOD_ARRAYS if each in moving):
                 # Columns are added; a weight that moves takes the place of the other.
-                kept = self._arrays[name] if name in ("x", "moments") else []
-                self._arrays[name] = [*kept, moving[name]]
+                columns = name in ("x", "moments")
+                kept = self._arrays[name] if columns else []
+                self._arrays[name] = [*kept, (moving if columns else people)[name]]
         self.covariates, self.units = tuple(covariates), tuple(units)
         self.n_pix, self.n_feat = int(self._arrays["x"][0].shape[0]), len(covariates)
         self.offsets = self.table("offsets")
@@ -138,6 +129,23 @@ class PixelStore:
             return sorted(place.children())
         names = (path.name for path in place.iterdir()) if place.is_dir() else ()
         return sorted(name for name in names if not name.startswith("."))
+
+    def _moving_group(
+        self, period: str, like: StandIns, ahead: Ahead | None
+    ) -> tuple[Any, list[zarr.Group]]:
+        """Return the arrays of what moves in a period, and the groups that they are made of."""
+        named = like.like if like.like or ahead is not None else (period,)
+        each = [self._open_period(own) for own in named]
+        moving: Any = each[0] if each else None
+        if each and like.like:
+            open_rest = partial(self._open_all, like.rest)
+            standing, offsets = self.group["weight"], self.table("offsets")
+            moving = MeanGroup(tuple(each), open_rest, standing, offsets)
+        if ahead is not None:
+            own = self._open_moving(ahead.pixels)
+            moving = JoinedGroup(moving, own, ahead.known) if each else own
+            each.append(own)
+        return moving, each
 
     def _open_all(self, periods: Sequence[str]) -> list[zarr.Group]:
         return [self._open_period(period) for period in periods]

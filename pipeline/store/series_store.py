@@ -13,7 +13,7 @@ from pipeline.storage.object_commit import place_of
 from pipeline.store.bag_store import BagStore
 from pipeline.store.pixel_store import PixelStore
 from pipeline.store.series_source import SeriesSource
-from pipeline.store.stand_ins import Ahead
+from pipeline.store.stand_ins import Ahead, StandIns
 from pipeline.store.thinning import thinned_store
 
 #: What ingest leaves for others to know what has changed, in the output directory.
@@ -89,7 +89,7 @@ class SeriesStore:
             Of a period that is not of the series.
         like : sequence of str, optional
             Periods whose mean stands for what moves in it, where that is not known; those of
-            :meth:`like` if not given.
+            :meth:`like` if not given. People are those of :meth:`like` at any rate.
         """
         if period in self.periods:
             like = ()
@@ -103,11 +103,10 @@ class SeriesStore:
                 self._open[key] = BagStore.ahead(
                     self.path,
                     period,
-                    like,
+                    self._stand_ins(period, time, like),
                     0.0,  # read once, for some of the draws
                     self.periods,
                     self.ahead.get(period),
-                    self.rest(period, like, time),
                 )
         return self._open[key]
 
@@ -130,6 +129,12 @@ class SeriesStore:
             return ()
         found = self._of_season(period, time, 0.5)
         return found if found is not None else self._known[-1:]
+
+    def _stand_ins(self, period: str, time: float | None, like: Sequence[str]) -> StandIns:
+        """Return what stands for what moves in a period, where ``like`` does for covariates."""
+        own = self.like(period, time)
+        rest, people_rest = (self.rest(period, each, time) for each in (like, own))
+        return StandIns(tuple(like), rest, own, people_rest)
 
     def candidates(self, period: str, time: float | None = None) -> tuple[str, ...]:
         """Return the periods each of which may stand for what moves in one; none if all is known.

@@ -49,6 +49,34 @@ class Ahead:
         return self.place / "pixels"
 
 
+@dataclass(frozen=True)
+class StandIns:
+    """Periods whose mean stands for what moves in a period that is not of the series.
+
+    Attributes
+    ----------
+    like : tuple of str
+        For the covariates.
+    rest : tuple of str
+        The same, where a pixel counts in none of ``like``.
+    people, people_rest : tuple of str
+        For the weights; as the covariates' if empty.
+    """
+
+    like: tuple[str, ...] = ()
+    rest: tuple[str, ...] = ()
+    people: tuple[str, ...] = ()
+    people_rest: tuple[str, ...] = ()
+
+    @property
+    def of_people(self) -> StandIns:
+        """Those of the weights."""
+        return StandIns(self.people, self.people_rest) if self.people else self
+
+
+NOTHING = StandIns()
+
+
 def mean_where(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return the mean over periods, of those in which a pixel counts; of all where it never does.
 

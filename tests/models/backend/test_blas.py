@@ -1,4 +1,4 @@
-"""One BLAS thread, whoever enters and leaves in whatever order."""
+"""One BLAS thread, whoever enters and leaves in whatever order; freed memory given back."""
 
 from __future__ import annotations
 
@@ -81,3 +81,30 @@ def test_a_library_that_comes_later_is_limited_by_the_next_to_enter() -> None:
     subprocess.run(
         [sys.executable, "-c", LATE], check=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "2"}
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_freed_memory_goes_back_to_the_system_when_it_is_asked_for() -> None:
+    """Between what lives there are gaps, which the heap keeps otherwise."""
+    code = """
+import numpy as np
+from models.backend.arrays import give_back_freed_memory, keep_freed_memory
+
+def held():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+keep_freed_memory()
+before, large, small = held(), [], []
+for _ in range(100):
+    large.append(np.ones(1 << 17))
+    small.append(np.ones(1 << 8))
+del large
+kept = held() - before
+give_back_freed_memory()
+print(kept >> 20, held() - before >> 20)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    kept, left = map(int, done.stdout.split())
+    assert kept > 80
+    assert left < 20

@@ -16,7 +16,9 @@ from pipeline.cli.main import main
 from pipeline.config.context import StageContext, Updating
 from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
+from pipeline.prediction import one_map
 from pipeline.prediction.series import moving_grids
+from pipeline.products.areas import draw_areas_over_times
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.record import stage_key
 from pipeline.run.runner import run_stages
@@ -348,3 +350,31 @@ def test_a_gap_of_a_period_that_stands_in_counts_nobody_less(tmp_path: Path) -> 
     cases = read(tmp_path / "out/periods/2024-04/cases_mean.tif")
     sums = np.bincount(area_of_pixel().ravel(), cases.ravel())
     np.testing.assert_allclose(sums, table.loc["2024-04", "mean"], rtol=1e-3)
+
+
+def test_people_that_move_are_those_of_the_maps_in_every_table(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past months lend a forecast their covariates, each to some draws, and none its people."""
+    directory, seeds = run.parent, []
+
+    def drawn(models: Any, stores: Any, functions: Any, each: Any, **how: Any) -> Any:
+        seeds.append(each)
+        return draw_areas_over_times(models, stores, functions, each, **how)
+
+    monkeypatch.setattr(one_map, "draw_areas_over_times", drawn)
+    for month, label in enumerate(("2024-01", "2024-02", "2024-03")):
+        write_raster(directory / f"people_{label}.tif", people() * (1.0, 2.0, 0.5)[month])
+    edit(run, {"path: people.tif": 'path: "people_{period}.tif"'})
+    assert ran(run)[0] == list(STAGES)
+    periods = pd.read_csv(directory / "out/periods.csv")
+    for label in AHEAD:
+        out = directory / "out/periods" / label
+        areas = pd.read_csv(out / "areas.csv").set_index("id").sort_index()
+        table = periods[periods["period"] == label].set_index("id").sort_index()
+        level = pd.read_csv(out / "levels_training.csv").set_index("id").sort_index()
+        np.testing.assert_allclose(areas["people"], level["people"], rtol=1e-5)
+        np.testing.assert_allclose(table["people"], level["people"], rtol=1e-5)
+        np.testing.assert_allclose(areas["fitted"], level["cases"], rtol=1e-5)
+        np.testing.assert_allclose(table["mean"], level["cases"], rtol=1e-5)
+    assert all(len(set(each)) == len(each) > 2 for each in seeds)  # of the counts' noise
