@@ -10,6 +10,7 @@ import numpy as np
 
 from models import VBAgg
 from models.gp import bag_variance, draws, kernels, pixel_pass
+from models.temporal import joint_functions
 
 #: Visits of areas in fits, and their pixels; flops of matrix products; values of exponentials.
 KEYS = ("passes", "pixels", "flops", "exps")
@@ -62,12 +63,18 @@ def counted(add: Add) -> Iterator[None]:
         add("flops", 2 * n * own)
         add("exps", n * n_feature / 2)
 
+    def drawn_and_about(functions: Any, z: Any) -> None:
+        drawn(functions, z)
+        add("flops", 2 * z.shape[0] * functions.about.size)
+
     put(VBAgg, "block_stats", visit_of_bags)
     put(pixel_pass.PixelPass, "_by_q", symmetric)
     put(pixel_pass, "forward", moments)
     put(bag_variance.BagVariance, "visit", pairs)
     put(kernels.Radial, "evaluate", kernel)
-    put(draws.FunctionDraws, "latent", drawn)
+    for kind in (draws.FunctionDraws, joint_functions.FunctionsInTime):
+        put(kind, "latent", drawn)
+        put(kind, "latent_and_about", drawn_and_about)
     try:
         yield
     finally:

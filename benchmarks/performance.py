@@ -255,8 +255,10 @@ class Rows:
         self._path, self._again = path, again
         self.settings = hash_settings(json.dumps(code()["rooms"], sort_keys=True))
         self.found: dict[str, dict[str, Any]] = {}
+        self._code: Any = None
         if path.is_file():
-            self.found = json.loads(path.read_text(encoding="utf-8"))["designs"]
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            self.found, self._code = kept["designs"], kept["code"]
 
     def make(self, design: str, name: str, measured: Any) -> None:
         """Measure a row, unless there is one of this code."""
@@ -265,7 +267,11 @@ class Rows:
             return
         print(f"{design}: {name}", flush=True)
         own[name] = {"settings": self.settings, **measured()}
-        about = {"machine": machine(), "code": code(), "designs": self.found}
+        # Of the whole file only where no row is of other code; until then it is the earlier one's.
+        rows = [row for of_design in self.found.values() for row in of_design.values()]
+        if self._code is None or all(row.get("settings") == self.settings for row in rows):
+            self._code = code()
+        about = {"machine": machine(), "code": self._code, "designs": self.found}
         new = self._path.with_suffix(".partial")
         new.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         new.replace(self._path)

@@ -112,12 +112,15 @@ def memory(processes: Iterable[psutil.Process]) -> int:
     total, files = 0, 0
     for process in processes:
         try:
-            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
+            text = "".join(
+                Path(f"/proc/{process.pid}/{name}").read_text(encoding="ascii")
+                for name in ("smaps_rollup", "status")
+            )
         except OSError:  # it has ended
             continue
         held = {name: 1024 * int(kb) for name, kb in re.findall(r"(\w+):\s+(\d+) kB", text)}
         total += held.get("Pss_Anon", 0) + held.get("Pss_Shmem", 0)
-        files = max(files, held.get("Rss", 0) - held.get("Anonymous", 0))
+        files = max(files, held.get("RssFile", 0))
     return total + files
 
 
@@ -239,6 +242,7 @@ def main() -> None:
     path = options.results / "plan.json"
     runs = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else {}
     runs = {name: found for name, found in runs.items() if name in RUNS}
+    write_page(runs, options.page)  # where it lacks its marks, better now than after hours
     for name in options.runs:
         print(name, flush=True)
         runs[name] = compare(make(name, options.work.resolve() / name))

@@ -34,7 +34,7 @@ RECORD = Path(__file__).with_name("typed.json")
 MADE = ("docs/evidence.md", "docs/performance.md", "docs/mil-benchmarks.md", "docs/mil-papers.md")
 MOST_RECORDS, MOST_VALUES = 12, 100  # of a list that is no table of records
 _ASIDE = re.compile(
-    r"^```.*?^```|<!-- (designs|noise|trust|sbc): (\w+) -->.*?<!-- \1: end \2 -->|<!--.*?-->"
+    r"^```.*?^```|<!-- (designs|noise|trust|sbc|plan): (\w+) -->.*?<!-- \1: end \2 -->|<!--.*?-->"
     r"|\$\$.*?\$\$|\$[^$\n]+\$|`[^`\n]*`|\]\([^)]*\)",
     re.DOTALL | re.MULTILINE,
 )
