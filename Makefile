@@ -92,7 +92,7 @@ bench: $(DEV)  ## run the benchmarks that are not of this code yet, for hours; F
 	$(ONCE) benchmarks.elevators
 	$(ONCE) benchmarks.responses
 	$(ONCE) benchmarks.madagascar
-	$(ONCE) benchmarks.country
+	$(ONCE) benchmarks.country --months 11
 	$(ONCE) benchmarks.coordination
 	$(ONCE) benchmarks.plan
 	$(ONCE) benchmarks.affordable

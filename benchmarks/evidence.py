@@ -151,7 +151,7 @@ def _clusters() -> dict[str, Any]:
 def values() -> dict[str, Any]:
     """Return what the template's expressions read."""
     noisy = sorted({r["design"] for r in figures("noise")["records"] if r["label"] == "now"})
-    stages, far = figures("country")["stages"], figures("hundred_million")["stages"]
+    large, far = figures("performance")["designs"]["country"], figures("hundred_million")["stages"]
     return {
         "source": source,
         "mean": mean,
@@ -177,7 +177,7 @@ def values() -> dict[str, Any]:
         "peer_grids": len({row["grid"] for row in figures("peers")["records"]}),
         "peer_versions": figures("peers")["versions"],
         "targets": _targets(),
-        "country": stages,
+        "country": large,
         "hundred": far,
         "gpu": figures("gpu"),
         "trust": figures("trust"),

@@ -214,9 +214,23 @@ def measure(name: str, work: Path, results: Path, again: bool) -> None:
         rows.make(name, "run", lambda: _whole(config, out))
     for stage in STAGES:
         rows.make(name, stage, partial(_stage, stage, config))
+    rows.make(name, "answers", lambda: _answers(out))
     rows.make(name, "mode alone", lambda: _mode_alone(config, folder / "mode"))
     rows.make(name, "unchanged", lambda: _child("pipeline.cli", "run", str(config), "--quiet")[0])
     rows.make(name, "check", lambda: _child("pipeline.cli", "check", str(config), "--json")[0])
+
+
+def _answers(out: Path) -> dict[str, Any]:
+    """Return how right the map is that was timed, where the truth is known, and its fit."""
+    fit = json.loads((out / "run.json").read_text(encoding="utf-8"))["stages"]["fit"]["summary"]
+    found = {"bound": fit["bound"], "converged": fit["converged"], **fit["convergence"]}
+    truth = json.loads((out / "evaluation.json").read_text(encoding="utf-8")).get("truth")
+    if truth is not None:
+        pixels = truth["pixels"]
+        found |= {name: pixels["log_rate"][name] for name in ("correlation", "rmse")}
+        found["covers_90"] = pixels["coverage"]["0.9"]
+        found["covers_90_people"] = truth["people"]["coverage"]["0.9"]
+    return found
 
 
 def _whole(config: Path, out: Path) -> dict[str, Any]:

@@ -140,6 +140,7 @@ def page(told: Mapping[str, Any], passes: Mapping[str, Any]) -> str:
                 f"cores cannot take less than {cpu / cores:.1f} s."
             )
     lines += ["", "Missed:", "", *(f"* {each}" for each in missed)] if missed else []
+    lines += _answers(designs)
     lines += _passes(passes)
     lines += ["", "## Stages", ""]
     lines += [
@@ -154,6 +155,24 @@ def page(told: Mapping[str, Any], passes: Mapping[str, Any]) -> str:
     reasons = [f"* *{PARTS[part]}*. {WHY[part]}" for part in PARTS if part in said]
     lines += ["", "Below a third of its floor:", "", *reasons] if reasons else []
     return "\n".join(lines) + "\n"
+
+
+def _answers(designs: Mapping[str, Mapping[str, Row]]) -> list[str]:
+    lines = [
+        "",
+        "Answers of these runs, beside the simulated truth: log rates of pixels, 90 % intervals.",
+        "",
+        "| map | correlation | RMSE | pixels covered | their people | bound, nats |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, rows in designs.items():
+        own = rows.get("answers", {})
+        if "correlation" in own:
+            lines.append(
+                f"| {TITLES[name]} | {own['correlation']:.3f} | {own['rmse']:.3f} "
+                f"| {own['covers_90']:.0%} | {own['covers_90_people']:.0%} | {own['bound']:,.1f} |"
+            )
+    return lines
 
 
 def _design(name: str, rows: Mapping[str, Row], said: set[str]) -> list[str]:

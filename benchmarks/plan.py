@@ -241,7 +241,7 @@ def main() -> None:
     )
     path = options.results / "plan.json"
     runs = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else {}
-    runs = {name: found for name, found in runs.items() if name in RUNS}
+    runs = {name: of for name, of in runs.items() if name in RUNS and "rows" in of}
     write_page(runs, options.page)  # where it lacks its marks, better now than after hours
     for name in options.runs:
         print(name, flush=True)
