@@ -143,13 +143,14 @@ class PooledDraws:
     def share(self, first: int, step: int) -> PooledDraws:
         """Return every ``step``-th surface from ``first`` on; sets may have none of them."""
         rows, ends = self.order[first::step], np.cumsum([part.n_draws for part in self.parts])
-        each = np.split(np.sort(rows), np.searchsorted(np.sort(rows), ends[:-1]))
+        ordered = np.sort(rows)
+        each = np.split(ordered, np.searchsorted(ordered, ends[:-1]))
         starts = ends - [part.n_draws for part in self.parts]
         parts = [
             part.some(own - start)
             for part, own, start in zip(self.parts, each, starts, strict=True)
         ]
-        return PooledDraws(tuple(parts), self.member[first::step], np.argsort(np.argsort(rows)))
+        return PooledDraws(tuple(parts), self.member[first::step], np.searchsorted(ordered, rows))
 
     @override
     def alone(self, number: int) -> tuple[SurfaceDraws, int]:
