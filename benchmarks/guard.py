@@ -3,9 +3,11 @@
     python -m benchmarks.guard            # prints the counts beside those on record
     python -m benchmarks.guard --write    # puts them on record, after a change that means them
 
-Each stage of a country of 16 areas runs twice in this process, one thread, and the second time
-counts: by then everything is imported and compiled. Counts are the same on any machine, or nearly;
-``tests/benchmarks/test_guard.py`` fails where one is a tenth above the record.
+Each stage of a country of 12 areas, some of more pixels than a fit's climb reads of one, runs twice
+in this process, one thread, and the second time counts: by then everything is imported and
+compiled. Then a country of nine areas and six months is fitted, predicted and updated with the
+seventh, once. Counts are the same on any machine, or nearly; ``tests/benchmarks/test_guard.py``
+fails where one is a tenth above the record.
 
 * *passes*, *pixels*: visits of blocks of areas by the fit, those of few pixels included.
 * *flops*, *exps*: of the products and exponentials of those visits and of predictions, from their
@@ -27,26 +29,34 @@ import struct
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 from benchmarks.counting import KEYS, counted
 from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
 from pipeline.demo.country import CountrySpec, simulate_country
+from pipeline.demo.months import SPECS, simulate_months
 from pipeline.run.runner import run_stages
 from pipeline.run.stages import STAGES
 
 RECORD = Path(__file__).parents[1] / "tests/benchmarks/guard.json"
 MOST = 1.1  # times the record
-SPEC = CountrySpec(
-    (36, 40), 1 / 12, 700, 16, 6, 4e5, covariates=("elevation", "temperature"), n_inducing=8
-)
+COVARIATES = ("elevation", "temperature")
+SPEC = CountrySpec((50, 54), 1 / 12, 1500, 12, 6, 4e5, covariates=COVARIATES, n_inducing=8)
+OF_MONTHS = CountrySpec((30, 34), 1 / 12, 500, 9, 4, 4e5, covariates=COVARIATES, n_inducing=8)
 SETTINGS = {
     "workers: auto": "workers: 1",
     "folds: 5": "folds: 2",
     "draws: 500": "draws: 50",
     "schemes: [area, block]": "schemes: [area], calibration: none",
+}
+SETTINGS_OF_MONTHS = {
+    "inducing: 60": "inducing: 8",
+    "forecast: 3": "forecast: 1, draws: 50",
+    "time:  ": "compute: {workers: 1}\nevaluate: {folds: 2}\ntime:  ",
 }
 IN_OPEN, IN_CLOSE, IN_CREATE, IN_ISDIR = 0x20, 0x18, 0x100, 0x40000000
 Counts = dict[str, dict[str, float]]
@@ -121,16 +131,51 @@ def io_bytes() -> tuple[int, int]:
     return int(told["rchar"]), int(told["wchar"])
 
 
-def small_country(directory: Path) -> Path:
-    """Simulate the country; return its configuration."""
-    config = simulate_country(directory, SPEC, seed=3)
+def _set(config: Path, settings: Mapping[str, str]) -> None:
+    """Change some settings of a configuration."""
     text = config.read_text(encoding="utf-8")
-    for old, new in SETTINGS.items():
+    for old, new in settings.items():
         if old not in text:
             raise SystemExit(f"the configuration of the demo no longer has {old!r}")
         text = text.replace(old, new)
     config.write_text(text, encoding="utf-8")
+
+
+def small_country(directory: Path) -> Path:
+    """Simulate the country; return its configuration."""
+    config = simulate_country(directory, SPEC, seed=3)
+    _set(config, SETTINGS)
     return config
+
+
+def months_of_a_country(directory: Path) -> Path:
+    """Simulate the country of months, the last of which is in ``later/``."""
+    with mock.patch.dict(SPECS, small=OF_MONTHS):
+        config = simulate_months(directory, 7, seed=3, n_later=1)
+    _set(config, SETTINGS_OF_MONTHS)
+    return config
+
+
+def _counts(directory: Path, run: Callable[[], object]) -> tuple[dict[str, float], dict[str, int]]:
+    """Return what a call does, and the files that it opens in a directory."""
+    found: Counter[str] = Counter()
+
+    def add(key: str, number: float) -> None:
+        found[key] += round(number)
+
+    with Opens(directory) as opens, counted(add):
+        before = io_bytes()
+        run()
+        read, written = (now - then for now, then in zip(io_bytes(), before, strict=True))
+    inputs = {file: n for file, n in opens.count.items() if not file.startswith("out")}
+    counts = {
+        **{key: float(found[key]) for key in KEYS},
+        "opens": float(sum(opens.count.values())),
+        "opens of inputs": float(sum(inputs.values())),
+        "read": float(read),
+        "written": float(written),
+    }
+    return counts, dict(sorted(opens.count.items()))
 
 
 def measure(directory: Path) -> tuple[Counts, dict[str, dict[str, int]]]:
@@ -153,26 +198,32 @@ def measure(directory: Path) -> tuple[Counts, dict[str, dict[str, int]]]:
         run_stages(config, (name,), Silent())
     shutil.rmtree(config.output.dir)
     for name, stages in (*((each, (each,)) for each in STAGES), ("unchanged", tuple(STAGES))):
-        config = load_config(path)
-        found: Counter[str] = Counter()
-
-        def add(key: str, number: float, found: Counter[str] = found) -> None:
-            found[key] += round(number)
-
-        with Opens(directory) as opens, counted(add):
-            before = io_bytes()
-            run_stages(config, stages, Silent())
-            read, written = (now - then for now, then in zip(io_bytes(), before, strict=True))
-        inputs = {file: n for file, n in opens.count.items() if not file.startswith("out")}
-        counts[name] = {
-            **{key: float(found[key]) for key in KEYS},
-            "opens": float(sum(opens.count.values())),
-            "opens of inputs": float(sum(inputs.values())),
-            "read": float(read),
-            "written": float(written),
-        }
-        opened[name] = dict(sorted(opens.count.items()))
+        run = partial(run_stages, load_config(path), stages, Silent())
+        counts[name], opened[name] = _counts(directory, run)
     return counts, opened
+
+
+def measure_months(directory: Path) -> Counts:
+    """Fit, predict and update a country of months; evaluations and files are as of one period.
+
+    Returns
+    -------
+    dict of dict of float
+        By what was done.
+    """
+    path, counts = months_of_a_country(directory), {}
+    run_stages(load_config(path), ("ingest",), Silent())
+    for stage in ("fit", "predict"):
+        run = partial(run_stages, load_config(path), (stage,), Silent())
+        counts[f"months: {stage}"] = _counts(directory, run)[0]
+    shutil.copytree(next((directory / "later").glob("20*")), directory, dirs_exist_ok=True)
+    run = partial(
+        run_stages, load_config(path), ("ingest", "fit", "predict"), Silent(), update="only"
+    )
+    counts["months: update"] = _counts(directory, run)[0]
+    for found in counts.values():
+        del found["read"]  # imports, where it is the first
+    return counts
 
 
 def risen(counts: Counts, record: Counts, most: float = MOST) -> list[str]:
@@ -193,7 +244,7 @@ def table(counts: Counts, record: Counts) -> str:
         for key, value in found.items():
             before = record.get(stage, {}).get(key, float("nan"))
             if value or before:
-                lines.append(f"{stage:10} {key:16} {value:16,.0f} {before:16,.0f}")
+                lines.append(f"{stage:15} {key:16} {value:16,.0f} {before:16,.0f}")
     return "\n".join(lines)
 
 
@@ -215,7 +266,8 @@ def main() -> None:
     record: Counts = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
     with tempfile.TemporaryDirectory() as directory:
         counts, opened = measure(Path(directory) / "country")
-    print(f"{'stage':10} {'count':16} {'now':>16} {'on record':>16}\n{table(counts, record)}")
+        counts |= measure_months(Path(directory) / "months")
+    print(f"{'stage':15} {'count':16} {'now':>16} {'on record':>16}\n{table(counts, record)}")
     print(f"\nopened more than once in a stage:\n{several(opened)}")
     if options.write:
         RECORD.write_text(json.dumps(counts, indent=1) + "\n")

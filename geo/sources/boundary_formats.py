@@ -59,7 +59,8 @@ def read_vector(
     """
     place, source = str(path), vector_path(path)
     try:
-        check_layer(path, source, layer)
+        if layer is None:
+            check_layer(path, source, layer)
         if encoding is not None and not takes_encoding(path):
             raise InputError(Problem(place, "has text of one known encoding", "remove `encoding`"))
         with warnings.catch_warnings():
@@ -76,6 +77,8 @@ def read_vector(
         found = f"has text that is not {error.encoding} ({one_line(error)})"
         raise InputError(Problem(place, found, "give its `encoding`, such as cp850")) from error
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, OSError) as error:
+        if isinstance(error, pyogrio.errors.DataLayerError):
+            check_layer(path, source, layer)
         if is_web_address(place):
             raise InputError(web_problem(place, one_line(error))) from error
         found = f"cannot be read as vector data ({one_line(error)})"

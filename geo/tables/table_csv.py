@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import csv
 import gzip
+import io
 import itertools
 import lzma
 import math
@@ -13,6 +14,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,22 +80,21 @@ class Csv(TableFormat):
 
     def read(self, path: str | Path) -> pd.DataFrame:
         """Read a whole table; every cell is text."""
-        check_text(path)
-        encoding = self.encoding or text_encoding(path)
-        skip = self.skip_rows
-        separator, names = _header(path, encoding, self.delimiter, skip, checked=True)
-        options = {**_OPTIONS, "sep": separator, "encoding": encoding, "skiprows": skip}
+        content = read_text(path)
+        encoding = self.encoding or text_encoding(content)
+        text, skip = _Text(path, content, encoding), self.skip_rows
+        separator, names = _header(text, self.delimiter, skip)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)
-                table = pd.read_csv(path, **options)
+                table = text.table(separator, skip)
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             # Pandas leaves out what is beyond the last name, with a warning; empty cells may be.
             cut = isinstance(error, pd.errors.ParserWarning)
-            _check_widths(path, separator, encoding, len(names), skip, filled=cut)
+            _check_widths(text, separator, len(names), skip, filled=cut)
             if not cut:
                 raise
-            table = pd.read_csv(path, **options)
+            table = text.table(separator, skip)
         table.attrs["encoding"] = encoding
         if len(names) == table.shape[1]:
             table.columns = pd.Index(names)  # pandas renames the second of two equal names
@@ -105,13 +106,13 @@ class Csv(TableFormat):
 
     def columns(self, path: str | Path) -> list[str]:
         """Return the names of the columns."""
-        return _header(path)[1]
+        return _header(_first_of(path))[1]
 
     def batches(
         self, path: str | Path, texts: list[str], numbers: list[str]
     ) -> Iterator[pa.RecordBatch]:
         """Read some columns in batches."""
-        separator, names = _header(path)
+        separator, names = _header(_first_of(path))
         missing = [m for text in MISSING for m in {text, text.upper(), text.capitalize()}]
         types = {**dict.fromkeys(texts, pa.string()), **dict.fromkeys(numbers, pa.float64())}
         with pa.csv.open_csv(
@@ -125,58 +126,102 @@ class Csv(TableFormat):
             yield from file
 
 
-def text_encoding(path: str | Path) -> str:
-    """Return the encoding of a text file: UTF-8, UTF-16 by its mark, or else Windows-1252.
+@dataclass(frozen=True)
+class _Text:
+    """The text of a table, read once, for all who look at it.
+
+    Attributes
+    ----------
+    path : str or Path
+        For messages.
+    content : bytes
+        Decompressed: all, or the first lines.
+    encoding : str
+    """
+
+    path: str | Path
+    content: bytes
+    encoding: str
+
+    def table(self, separator: str, skip: int, **options: Any) -> pd.DataFrame:
+        """Return it as a table of texts."""
+        own = {**_OPTIONS, "sep": separator, "encoding": self.encoding, "skiprows": skip}
+        return pd.read_csv(io.BytesIO(self.content), **own, **options)
+
+    def rows(self, separator: str) -> Iterator[list[str]]:
+        """Yield the cells of each row."""
+        with io.TextIOWrapper(io.BytesIO(self.content), self.encoding, newline="") as file:
+            yield from csv.reader(file, delimiter=separator)
+
+    def some_rows(self, separator: str, skip: int) -> Iterator[list[str]]:
+        """Yield the first rows."""
+        return itertools.islice(self.rows(separator), skip, skip + N_ROW_SEEN)
+
+
+def text_encoding(content: bytes) -> str:
+    """Return the encoding of a text: UTF-8, UTF-16 by its mark, or else Windows-1252.
 
     Raises
     ------
     UnicodeDecodeError
         If it is neither: another encoding, or no text.
     """
-    decoders = {name: codecs.getincrementaldecoder(name)() for name in (UTF_8, WINDOWS)}
-    wrong: dict[str, UnicodeDecodeError] = {}
-    binary = False
-    with _decompressed(path) as file:
-        while piece := file.read(_PIECE_BYTES):
-            if not wrong and not binary and piece.startswith((b"\xff\xfe", b"\xfe\xff")):
-                return UTF_16
-            binary = binary or b"\0" in piece
-            for name in decoders.keys() - wrong.keys():
-                try:
-                    decoders[name].decode(piece)
-                except UnicodeDecodeError as error:
-                    wrong[name] = error
-    if UTF_8 not in wrong:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return UTF_16
+    wrong = _wrong(content, UTF_8)
+    if wrong is None:
         return UTF_8
-    if binary or WINDOWS in wrong:
-        raise wrong[UTF_8]
+    if b"\0" in content or _wrong(content, WINDOWS) is not None:
+        raise wrong
     return WINDOWS
 
 
-def check_text(path: str | Path, n_byte_max: float = math.inf) -> None:
-    """Refuse a local table with an endless line, or one that expands absurdly.
+def _wrong(content: bytes, encoding: str) -> UnicodeDecodeError | None:
+    """Return what keeps a text from being of an encoding."""
+    decoder, pieces = codecs.getincrementaldecoder(encoding)(), memoryview(content)
+    try:
+        for start in range(0, len(content), _PIECE_BYTES):
+            decoder.decode(pieces[start : start + _PIECE_BYTES])
+    except UnicodeDecodeError as error:
+        return error
+    return None
 
-    The file, or so much of it, is read once in pieces, decompressed as its readers do.
+
+def read_text(path: str | Path, n_byte_max: float = math.inf) -> bytes:
+    """Read a table, or so much of it, decompressed as its name says.
 
     Raises
     ------
     InputError
+        If a local one has an endless line, or expands absurdly: before more of it is read.
     """
-    if not is_local(path):
-        return
-    size, length, n_byte = Path(path).stat().st_size, 0, 0
-    packed = infer_compression(str(path)) is not None
+    local, size = is_local(path), 0.0
+    if local:
+        size = Path(path).stat().st_size
+    packed, length, pieces, n_byte = infer_compression(str(path)) is not None, 0, [], 0
     with _decompressed(path) as file:
         while n_byte <= n_byte_max and (piece := file.read(_PIECE_BYTES)):
             n_byte += len(piece)
+            pieces.append(piece)
+            if not local:
+                continue
             if packed and n_byte > max(ARCHIVE_BYTES_FREE, ARCHIVE_EXPANSION_MAX * size):
-                found = f"expands from {size:,} to more than {n_byte:,} bytes"
+                found = f"expands from {int(size):,} to more than {n_byte:,} bytes"
                 raise InputError(Problem(str(path), found, "give the table uncompressed"))
             ends = piece.find(b"\n"), piece.rfind(b"\n")
             if length + (ends[0] if ends[0] >= 0 else len(piece)) > LINE_BYTES_MAX:
                 found = f"has a line of more than {LINE_BYTES_MAX:,} bytes"
                 raise InputError(Problem(str(path), found, "give a table with a line for each row"))
             length = len(piece) - ends[1] - 1 if ends[1] >= 0 else length + len(piece)
+    return b"".join(pieces)
+
+
+def _first_of(path: str | Path) -> _Text:
+    """Return the first lines of a table in UTF-8."""
+    content = read_text(path, LINE_BYTES_MAX)
+    if len(content) > LINE_BYTES_MAX:  # there may be more: the last line is cut
+        content = content[: content.rfind(b"\n") + 1] or content
+    return _Text(path, content, UTF_8)
 
 
 @contextlib.contextmanager
@@ -190,52 +235,40 @@ def _decompressed(path: str | Path) -> Iterator[Any]:
         raise InputError(Problem(str(path), found, "copy or download it again")) from error
 
 
-def _header(
-    path: str | Path,
-    encoding: str = UTF_8,
-    delimiter: str | None = None,
-    skip: int = 0,
-    *,
-    checked: bool = False,
-) -> tuple[str, list[str]]:
-    """Return the separator and the names of the columns; of text that is ``checked`` or not."""
-    if not checked:
-        check_text(path, LINE_BYTES_MAX)
+def _header(text: _Text, delimiter: str | None = None, skip: int = 0) -> tuple[str, list[str]]:
+    """Return the separator and the names of the columns."""
     try:
-        names = _first_row(path, delimiter or ",", encoding, skip)
+        names = _first_row(text, delimiter or ",", skip)
     except pd.errors.EmptyDataError:
         found, remedy = "is empty", "give a table with a header"
-        raise InputError(Problem(str(path), found, remedy)) from None
+        raise InputError(Problem(str(text.path), found, remedy)) from None
     if delimiter is not None:
         return delimiter, names
     if len(names) == 1:
-        text = names[0]
-        if not any(map(text.count, SEPARATORS)):  # a title, or a single column
-            text = "".join(map("".join, _some_rows(path, "\x1f", encoding, skip)))
-        separator = max(SEPARATORS, key=text.count)
+        seen = names[0]
+        if not any(map(seen.count, SEPARATORS)):  # a title, or a single column
+            seen = "".join(map("".join, text.some_rows("\x1f", skip)))
+        separator = max(SEPARATORS, key=seen.count)
     else:
-        splits = (each for each in SEPARATORS if _splits(path, each, encoding, skip))
-        separator = next(splits, ",")
-    return separator, names if separator == "," else _first_row(path, separator, encoding, skip)
+        separator = next((each for each in SEPARATORS if _splits(text, each, skip)), ",")
+    return separator, names if separator == "," else _first_row(text, separator, skip)
 
 
-def _splits(path: str | Path, separator: str, encoding: str, skip: int) -> bool:
+def _splits(text: _Text, separator: str, skip: int) -> bool:
     """Return whether a separator cuts the first rows into equally many cells, two or more."""
     # "district id, code;cases" has a comma in a name: its rows tell.
     try:
-        sizes = {len(row) for row in _some_rows(path, separator, encoding, skip) if any(row)}
+        sizes = {len(row) for row in text.some_rows(separator, skip) if any(row)}
     except csv.Error:
         # A cell of more than 128 KiB: a quote that never ends. Pandas tells where.
         return False
     return len(sizes) == 1 and sizes.pop() > 1
 
 
-def _check_widths(
-    path: str | Path, separator: str, encoding: str, n_name: int, skip: int, *, filled: bool
-) -> None:
+def _check_widths(text: _Text, separator: str, n_name: int, skip: int, *, filled: bool) -> None:
     """Refuse a row with more cells (if ``filled``: with texts in them) than there are names."""
     with contextlib.suppress(csv.Error):
-        for number, row in enumerate(_rows(path, separator, encoding), 1):
+        for number, row in enumerate(text.rows(separator), 1):
             if number > skip and (any(row[n_name:]) if filled else len(row) > n_name):
                 found = f"row {number} has {len(row)} cells, but row {skip + 1} names {n_name} "
                 found += "column(s)"
@@ -243,20 +276,10 @@ def _check_widths(
                 remedy = f"leave a title above the names out (skip_rows: {above}), "
                 remedy += "name every column, and put quotes around "
                 remedy += f"cells with {separator!r} in them"
-                raise InputError(Problem(str(path), found, remedy))
+                raise InputError(Problem(str(text.path), found, remedy))
 
 
-def _rows(path: str | Path, separator: str, encoding: str) -> Iterator[list[str]]:
-    with fsspec.open(str(path), "rt", compression="infer", encoding=encoding, newline="") as file:
-        yield from csv.reader(file, delimiter=separator)
-
-
-def _some_rows(path: str | Path, separator: str, encoding: str, skip: int) -> Iterator[list[str]]:
-    return itertools.islice(_rows(path, separator, encoding), skip, skip + N_ROW_SEEN)
-
-
-def _first_row(path: str | Path, separator: str, encoding: str, skip: int) -> list[str]:
+def _first_row(text: _Text, separator: str, skip: int) -> list[str]:
     # Pandas' header is no use here: it renames the second of two equal names.
-    options = {**_OPTIONS, "sep": separator, "encoding": encoding, "skiprows": skip}
-    row = pd.read_csv(path, header=None, nrows=1, **options)
+    row = text.table(separator, skip, header=None, nrows=1)
     return [str(name).strip() for name in np.ravel(row.to_numpy())]

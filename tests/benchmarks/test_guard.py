@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.guard import RECORD, Opens, measure, risen, several
+from benchmarks.guard import RECORD, Opens, measure, measure_months, risen, several
 
 
 @pytest.mark.ci
@@ -14,13 +14,27 @@ from benchmarks.guard import RECORD, Opens, measure, risen, several
 def test_a_small_run_does_no_more_than_is_on_record(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "")  # measure gives it one; it is put back
     counts, opened = measure(tmp_path / "country")
-    lines = risen(counts, json.loads(RECORD.read_text()))
-    told = "\n".join(["risen by more than a tenth:", *lines, "", several(opened), ""])
-    assert not lines, f"{told}if the change means it: python -m benchmarks.guard --write"
+    _check(counts, several(opened))
     assert counts["unchanged"]["pixels"] == 0
     # A second run hashes each input once, and opens none to read it.
     inputs = {name: n for name, n in opened["unchanged"].items() if not name.startswith("out")}
     assert set(inputs.values()) <= {1}
+
+
+@pytest.mark.ci
+@pytest.mark.timeout(600)
+def test_a_small_series_does_no_more_than_is_on_record(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    counts = measure_months(tmp_path / "country")
+    _check(counts)
+    # An update reads few of the pixels that a fit of all months reads.
+    assert 0 < 5 * counts["months: update"]["pixels"] < counts["months: fit"]["pixels"]
+
+
+def _check(counts, told=""):
+    lines = risen(counts, json.loads(RECORD.read_text()))
+    told = "\n".join(["risen by more than a tenth:", *lines, "", told, ""])
+    assert not lines, f"{told}if the change means it: python -m benchmarks.guard --write"
 
 
 def test_what_rises_is_named():
