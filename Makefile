@@ -88,6 +88,7 @@ pictures: $(DEV)  ## make the runs and the pictures of the README again, in the 
 bench: $(DEV)  ## run the benchmarks that are not of this code yet, for hours; FORCE=1 runs all; JSON goes to benchmarks/results
 	$(ONCE) benchmarks.speed
 	$(ONCE) benchmarks.performance
+	$(ONCE) benchmarks.before
 	$(ONCE) benchmarks.pairs
 	$(ONCE) benchmarks.elevators
 	$(ONCE) benchmarks.responses

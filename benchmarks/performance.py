@@ -36,7 +36,7 @@ from benchmarks.guard import io_bytes
 from benchmarks.performance_page import page, parts_without_reason
 from benchmarks.rates import machine_rates
 from benchmarks.records import hash_settings
-from benchmarks.report import RESULTS, code, machine, parsed, wait_with_usage
+from benchmarks.report import RESULTS, code, machine, parsed, read_results, wait_with_usage
 from pipeline.demo.country import CountrySpec, simulate_country
 from pipeline.demo.country_spec import LAYERS, SIZES
 
@@ -171,13 +171,16 @@ def run_stage(stage: str, path: Path, out: Path | None, mode_alone: bool) -> dic
     return {"whole": whole, "parts": parts}
 
 
-def _child(*arguments: str, where: Path | None = None) -> tuple[dict[str, Any], str]:
-    """Run a command of this Python; return its clock and processor time and memory, its output."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+def child(*arguments: str, root: Path = ROOT) -> tuple[dict[str, Any], str]:
+    """Run a command of this Python on a tree; return its clock and processor time, and memory.
+
+    Its output is returned with them.
+    """
+    env = {**os.environ, "PYTHONPATH": str(root)}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # what users run is compiled once
     started = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, text=True, cwd=where or ROOT,
+        [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, text=True, cwd=root,
         env=env,
     )  # fmt: skip
     assert process.stdout is not None
@@ -216,8 +219,8 @@ def measure(name: str, work: Path, results: Path, again: bool) -> None:
         rows.make(name, stage, partial(_stage, stage, config))
     rows.make(name, "answers", lambda: _answers(out))
     rows.make(name, "mode alone", lambda: _mode_alone(config, folder / "mode"))
-    rows.make(name, "unchanged", lambda: _child("pipeline.cli", "run", str(config), "--quiet")[0])
-    rows.make(name, "check", lambda: _child("pipeline.cli", "check", str(config), "--json")[0])
+    rows.make(name, "unchanged", lambda: child("pipeline.cli", "run", str(config), "--quiet")[0])
+    rows.make(name, "check", lambda: child("pipeline.cli", "check", str(config), "--json")[0])
 
 
 def _answers(out: Path) -> dict[str, Any]:
@@ -235,11 +238,11 @@ def _answers(out: Path) -> dict[str, Any]:
 
 def _whole(config: Path, out: Path) -> dict[str, Any]:
     shutil.rmtree(out, ignore_errors=True)
-    return _child("pipeline.cli", "run", str(config), "--quiet")[0]
+    return child("pipeline.cli", "run", str(config), "--quiet")[0]
 
 
 def _stage(stage: str, config: Path, *more: str) -> dict[str, Any]:
-    about, said = _child("benchmarks.performance", "--stage", stage, "--config", str(config), *more)
+    about, said = child("benchmarks.performance", "--stage", stage, "--config", str(config), *more)
     size = {} if stage != "predict" else _raster_bytes(config.parent / "out")
     return {**about, **json.loads(said.splitlines()[-1]), **size}
 
@@ -312,9 +315,11 @@ def main() -> None:
     for name in options.designs:
         measure(name, options.work.resolve(), options.results, options.again)
     told = json.loads(options.results.read_text(encoding="utf-8"))
-    speed = options.results.with_name("speed.json")
-    passes = json.loads(speed.read_text(encoding="utf-8")) if speed.is_file() else {}
-    options.page.write_text(page(told, passes), encoding="utf-8")
+    others = [
+        read_results(options.results.with_name(name))
+        for name in ("speed.json", "before.json", "ingest.json")
+    ]
+    options.page.write_text(page(told, *others), encoding="utf-8")
     if lines := parts_without_reason(told["designs"]):
         raise SystemExit("\n".join(lines))
 

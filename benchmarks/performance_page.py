@@ -113,8 +113,20 @@ def reached(rows: Mapping[str, Row], row: str, figure: str) -> float | None:
     return rows.get(row, {}).get(figure)
 
 
-def page(told: Mapping[str, Any], passes: Mapping[str, Any]) -> str:
-    """Return the page, in Markdown."""
+def page(
+    told: Mapping[str, Any],
+    passes: Mapping[str, Any],
+    before: Mapping[str, Any] | None = None,
+    ingest: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the page, in Markdown.
+
+    Parameters
+    ----------
+    told, passes, before, ingest : mapping
+        Figures of ``performance.json``, ``speed.json``, ``before.json`` and ``ingest.json``; the
+        last three may be empty.
+    """
     designs, about = told["designs"], told["machine"]
     lines = [
         "# Performance",
@@ -141,6 +153,8 @@ def page(told: Mapping[str, Any], passes: Mapping[str, Any]) -> str:
             )
     lines += ["", "Missed:", "", *(f"* {each}" for each in missed)] if missed else []
     lines += _answers(designs)
+    lines += _before(before or {})
+    lines += _ingest(ingest or {})
     lines += _passes(passes)
     lines += ["", "## Stages", ""]
     lines += [
@@ -173,6 +187,50 @@ def _answers(designs: Mapping[str, Mapping[str, Row]]) -> list[str]:
                 f"| {own['covers_90']:.0%} | {own['covers_90_people']:.0%} | {own['bound']:,.1f} |"
             )
     return lines
+
+
+def _before(before: Mapping[str, Any]) -> list[str]:
+    """Return the table of two versions of the code, run in turn."""
+    if not before:
+        return []
+    lines = [
+        "",
+        "## Before and after",
+        "",
+        "`python -m benchmarks.before`: `disagg run` by the code of 23 November 2026 "
+        f"(`{before['commit']}`) and by this, in turn, on the same inputs; where the truth is "
+        "known, log rates of pixels and their 90 % intervals.",
+        "",
+        "| map | | clock, s | processor, s | GiB | correlation | RMSE | covered |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, each in before["designs"].items():
+        for when, row in each.items():
+            right = "| | | |"
+            if "correlation" in row:
+                right = f"| {row['correlation']:.3f} | {row['rmse']:.3f} | {row['covers_90']:.0%} |"
+            lines.append(
+                f"| {TITLES[name]} | {when} | {row['clock_seconds']:.3g} "
+                f"| {row['process_cpu_seconds']:.3g} | {row['peak_gib']:.2f} {right}"
+            )
+    return lines
+
+
+def _ingest(ingest: Mapping[str, Any]) -> list[str]:
+    """Return what ingest takes beside exactextract."""
+    if not ingest:
+        return []
+    took = ingest["processor_seconds"]
+    return [
+        "",
+        "## Ingest beside exactextract",
+        "",
+        f"`python -m benchmarks.ingest`, `{ingest['size']}`, processor time: ingest "
+        f"{took['ingest']:.3g} s; exactextract's cells and fractions of the areas on one raster, "
+        f"{took['pairs']:.2g} s, and its means of all {ingest['rasters']} rasters over the areas, "
+        f"{took['means']:.3g} s. Both count the same people in each area, within "
+        f"{ingest['largest_difference']:.0e}.",
+    ]
 
 
 def _design(name: str, rows: Mapping[str, Row], said: set[str]) -> list[str]:

@@ -2,10 +2,10 @@
 
 The posterior of a tile's pixels is evaluated for the layers, its drawn functions a few thousand
 pixels at a time; layers, sums by area, targeting, totals and shares of support are consumers. Tiles
-are computed on threads, or the parts of a tile where a map has few of them, and consumed in their
-order, so that results depend on no thread. Maps of
-several periods share a pass: the same pixels are evaluated period after period, for what holds
-still costs once so (:mod:`models.temporal.term_runs`).
+are computed on threads, or the parts of a tile where a map has few of them or where maps share a
+pass, and consumed in their order, so that results depend on no thread. Maps of several periods
+share a pass: the same pixels are evaluated period after period, for what holds still costs once so
+(:mod:`models.temporal.term_runs`).
 """
 
 from __future__ import annotations
@@ -299,7 +299,8 @@ def run_passes(
     """
     tiles = passes[0].reader.tiles
     cores = n_thread or len(os.sched_getaffinity(0))
-    within = cores if len(tiles) < LEAST_TILES * cores else 1
+    # Tiles of several maps are large: one at a time.
+    within = cores if len(passes) > 1 or len(tiles) < LEAST_TILES * cores else 1
     most = FEW_PIXELS if len(tiles) < FEW_TILES else CHUNK_PIXELS
 
     def of(tile: Tile) -> list[_Found | None]:
@@ -329,7 +330,8 @@ def run_passes(
         return [found.get(id(own)) for own in passes]
 
     n_pix = [0] * len(passes)
-    for of_tile in map_in_order(of, tiles, 1 if within > 1 else n_thread):
+    at_once, waiting = (1, 0) if within > 1 else (n_thread, 1)
+    for of_tile in map_in_order(of, tiles, at_once, waiting):
         for number, made in enumerate(of_tile):
             if made is not None:
                 n_pix[number] += made.pixels.n_pix

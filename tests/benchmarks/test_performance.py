@@ -55,6 +55,23 @@ def test_the_page_has_targets_and_reasons():
     assert performance_page.WHY["climb"] not in text
 
 
+def test_the_page_has_what_was_before_and_exactextract():
+    told = {"designs": {}, "machine": {"cpu": "a", "cores": 2}}
+    run = {"clock_seconds": 20.0, "process_cpu_seconds": 30.0, "peak_gib": 1.0}
+    right = {"correlation": 0.9, "rmse": 0.2, "covers_90": 0.91}
+    designs = {"demo": {"before": run, "now": {**run, **right, "clock_seconds": 10.0}}}
+    took = {"pairs": 1.0, "means": 10.0, "ingest": 5.0}
+    ingest = {
+        "size": "country", "rasters": 19, "processor_seconds": took, "largest_difference": 3e-7
+    }  # fmt: skip
+    text = page(told, {}, {"commit": "abc", "designs": designs}, ingest)
+    assert "| small demo | before | 20 | 30 | 1.00 | | | |" in text
+    assert "| small demo | now | 10 | 30 | 1.00 | 0.900 | 0.200 | 91% |" in text
+    assert "ingest 5 s" in text
+    assert "19 rasters" in text
+    assert "within 3e-07" in text
+
+
 def test_rows_of_this_code_stay(tmp_path):
     path, numbers = tmp_path / "rows.json", count()
 
