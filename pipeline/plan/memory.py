@@ -70,16 +70,16 @@ def peaks(
         # The sites of the draws once more, while those of the last ones join them.
         joined = 8 * sizes.periods.fitted * model.n_member * _site_size(measured)
         fit += round(HEAP * (paths + joined))
-    draws = 0
+    draws, maps = 0, min(TOGETHER, sizes.periods.mapped)
     if config.response_kind.drawn:  # of all areas, and of the pixels of the blocks in hand
         areas = sizes.n_areas * max(1, sizes.periods.drawn)
-        maps = min(TOGETHER, sizes.periods.mapped)
         draws = 8 * config.output.draws * (5 * areas + 4 * maps * local * DRAWN_PIXELS)
     predict = BASE["predict"] * GIB + draws + paths + min(CACHE_BYTES, sizes.bytes["bags.zarr"])
     most = FEW_PIXELS if len(list(sizes.grid.tiles(TILE))) < FEW_TILES else CHUNK_PIXELS
     predict += getattr(model, "n_member", 0) * 8 * MEMBER * m**2
     chunk = min(most, tile) * m * width * AHEAD
-    predict += local * (chunk + tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps))
+    tiles = maps if maps > 1 else local  # one of each map, or of one map as many as threads
+    predict += local * chunk + tiles * tile * 4 * (sizes.n_covariates + 2 * sizes.n_maps)
     at_once = 1  # its fits, each a process beside the stage's own
     if config.compute.scheduler == "local":
         scored = passage(config, sizes, config.evaluate.area_pixels).n_pixels

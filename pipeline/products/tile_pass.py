@@ -145,11 +145,14 @@ class Moments:
 
 def predicted(
     moments: Sequence[Moments],
-    pixels: Sequence[TilePixels],
+    pixels: list[TilePixels],
     n_thread: int = 1,
     most: int = CHUNK_PIXELS,
 ) -> list[TilePixels]:
-    """Return the pixels of a tile that have a prediction, map by map; parts by parts of pixels."""
+    """Put the pixels of a tile that have a prediction in the place of all, map by map.
+
+    One of both is in memory. Parts are predicted by so many threads.
+    """
     found = [
         np.empty((len(own.wanted), here.n_pix), np.float32)
         for own, here in zip(moments, pixels, strict=True)
@@ -162,11 +165,11 @@ def predicted(
 
     parts = _parts(pixels, min(own.step(most) for own in moments))
     deque(_of_parts(fill, parts, n_thread), maxlen=0)
-    made = []
-    for own, values, here in zip(moments, found, pixels, strict=True):
+    for number, (own, values) in enumerate(zip(moments, found, strict=True)):
         bands = {layer.name: band for layer, band in zip(own.wanted, values, strict=True)}
-        made.append(replace(here, values=bands).select(np.isfinite(values[0])))
-    return made
+        here = replace(pixels[number], values=bands)
+        pixels[number] = here.select(np.isfinite(values[0]))
+    return pixels
 
 
 def _parts(pixels: Sequence[TilePixels], step: int) -> list[slice]:
@@ -306,6 +309,7 @@ def run_passes(
     def of(tile: Tile) -> list[_Found | None]:
         read = [(own, pixels) for own in passes if (pixels := own.read(tile)) is not None]
         chosen, there = [own for own, _ in read], [pixels for _, pixels in read]
+        del read
         if moments := [own.moments for own in chosen if own.moments is not None]:
             there = predicted(moments, there, within, most)
         found: dict[int, _Found] = {}
@@ -330,14 +334,20 @@ def run_passes(
         return [found.get(id(own)) for own in passes]
 
     n_pix = [0] * len(passes)
-    at_once, waiting = (1, 0) if within > 1 else (n_thread, 1)
-    for of_tile in map_in_order(of, tiles, at_once, waiting):
+
+    def take(of_tile: list[_Found | None]) -> int:
+        """Hand what was found of a tile to the consumers; return its pixels in all maps."""
         for number, made in enumerate(of_tile):
             if made is not None:
                 n_pix[number] += made.pixels.n_pix
                 for consumer, own_found in zip(made.own.consumers, made.each, strict=True):
                     consumer.add(made.pixels, own_found)
-        if sum(made.pixels.n_pix for made in of_tile if made is not None) > LARGE_TILE:
+        return sum(made.pixels.n_pix for made in of_tile if made is not None)
+
+    at_once, waiting = (1, 0) if within > 1 else (n_thread, 1)
+    # By `map`, a tile that was taken is not in memory while the next is computed.
+    for n_taken in map(take, map_in_order(of, tiles, at_once, waiting)):
+        if n_taken > LARGE_TILE:
             give_back_freed_memory()
         if advance is not None:
             advance(1)

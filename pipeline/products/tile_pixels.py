@@ -226,7 +226,9 @@ class TileReader:
             instead = self._moving.alternatives(rows, cols, known, own)
             others = [each[:, there] for each in instead]
             known[known] = there
-            x, people = np.concatenate([x, own])[:, there], people[there[: people.size]]
+            x = np.concatenate([x, own])
+            if not there.all():
+                x, people = x[:, there], people[there[: people.size]]
         if not known.any():
             return None
         row, col = np.nonzero(known)
