@@ -180,8 +180,10 @@ def _parts(pixels: Sequence[TilePixels], step: int) -> list[slice]:
 def _of_parts(
     function: Callable[[slice], Result], parts: Sequence[slice], n_thread: int
 ) -> Iterator[Result]:
-    """Call for each part of a tile, several at the same time; yield the results in order."""
-    n_thread = min(n_thread, len(parts))
+    """Call for each part of a tile, several at the same time; yield the results in order.
+
+    A single part has a thread too: what is known of its pixels goes with it.
+    """
     return map(function, parts) if n_thread <= 1 else map_in_order(function, parts, n_thread)
 
 

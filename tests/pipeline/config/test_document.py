@@ -129,4 +129,7 @@ def test_the_file_of_another_period_is_no_suggestion(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert nearest_file(tmp_path / "rain_2023-03.tif") == ""
     assert nearest_file(tmp_path / "rian_2023-04.tif") == "did you mean rain_2023-04.tif?"
+    # What another thing's file of the same period has alike is its date and its ending.
+    assert nearest_file(tmp_path / "truth_2023-04.tif") == ""
+    assert nearest_file(tmp_path / "Rain_2023-04.TIF") == "did you mean rain_2023-04.tif?"
     assert nearest_file(tmp_path / "travels.tif") == "did you mean travel.tif?"
