@@ -270,7 +270,7 @@ def nearest_file(path: Path) -> str:
         for p in path.parent.iterdir()
         if not dated or re.sub(r"\d", "0", p.name) != re.sub(r"\d", "0", path.name)
     ]
-    # Nor is rain_2024-05.tif near truth_2024-05.tif, for all that their dates and endings are alike.
+    # Nor is rain_2024-05.tif near truth_2024-05.tif: their dates and endings are alike, no more.
     alike = {n.lower(): n for n in names if _alike(_letters(n), _letters(path.name))}
     near = difflib.get_close_matches(path.name.lower(), alike, 1, cutoff=0.6)
     return f"did you mean {alike[near[0]]}?" if near else ""

@@ -8,12 +8,10 @@ last count of each area, and its counts in the same season, a month earlier to a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import models
 from models.temporal.at_period import known_until
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
@@ -31,7 +29,9 @@ LEAST_HISTORY = 3  # periods before the first of them
 MIDDLE = 0.5
 
 
-def score_forecasts(context: StageContext, config: Config, progress: Progress) -> dict[str, Any]:
+def score_forecasts(
+    context: StageContext, config: Config, model: Any, progress: Progress
+) -> dict[str, Any]:
     """Return the scores of forecasts by the number of periods ahead.
 
     Empty of a short series, and of positives among people tested.
@@ -41,6 +41,8 @@ def score_forecasts(context: StageContext, config: Config, progress: Progress) -
     context : StageContext
     config : Config
         Settled for the size.
+    model : SpaceTime
+        Of all periods.
     progress : Progress
 
     Returns
@@ -59,7 +61,6 @@ def score_forecasts(context: StageContext, config: Config, progress: Progress) -
     origins = [k for k in range(LEAST_HISTORY - 1, last) if k in known][-ORIGINS:]
     if not origins:
         return {}
-    model: Any = models.load(Path(config.output.dir) / "work" / "model")
     if model.resolved_likelihood.needs_trials:  # nobody knows how many will be tested
         return {}
     found: dict[int, list[np.ndarray]] = {}

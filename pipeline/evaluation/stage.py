@@ -115,7 +115,7 @@ def evaluate_stage(context: StageContext) -> dict[str, Any]:
             report["truth"] = truth
     report[CALIBRATION] = _calibration(context, config, whole, model)
     if config.series is not None:
-        report["forecasts"] = score_forecasts(context, config, progress)
+        report["forecasts"] = score_forecasts(context, config, model.whole, progress)
     balance = read_balance(out, areas)
     if balance is not None:
         report["balance"] = balance
