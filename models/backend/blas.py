@@ -69,9 +69,11 @@ def _take_control() -> None:
         clear(force=True)
 
 
-def on_all_cores(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """Map in threads, one for each core, each with one BLAS thread."""
-    n = max(1, min(len(items), len(os.sched_getaffinity(0))))
+def on_all_cores(
+    function: Callable[[Any], Any], items: Sequence[Any], most: int | None = None
+) -> list[Any]:
+    """Map in threads, one for each core, or ``most`` of them, each with one BLAS thread."""
+    n = max(1, min(len(items), most or len(items), len(os.sched_getaffinity(0))))
     with one_blas_thread(), ThreadPoolExecutor(n, thread_name_prefix="core") as pool:
         return list(pool.map(function, items))
 

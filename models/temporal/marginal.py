@@ -31,13 +31,9 @@ from models.backend.arrays import row_dot
 from models.backend.blas import on_all_cores
 from models.core.errors import NumericalError
 from models.temporal.markov import IMAGINARY
+from models.temporal.path_prior import Group, SiteSlopes, Smoothed
 from models.temporal.sites import Arrow, Site, Split
-from models.temporal.state_space import (
-    Group,
-    Smoothed,
-    prior_paths,
-    traced,
-)
+from models.temporal.state_space import prior_paths, traced
 
 LEAST = 1e-13  # eigenvalue of a correlation between periods that counts as none
 
@@ -143,6 +139,21 @@ class MarginalPath:
         log_z = joint.log_z - (self._known if known else 0.0)
         by_time = joint.slopes(spread, between) if slopes else []
         return Smoothed(mean[known:], cov[known:], log_z, by_time)
+
+    def site_slopes(self, sites: Sequence[Site]) -> SiteSlopes:
+        """Return what slopes by functions of the sites need."""
+        found = self.smooth(sites, slopes=True)
+        products = on_all_cores(
+            lambda both: both[0].precision.product(both[1]),
+            list(zip(sites, found.cov, strict=True)),
+        )
+        return SiteSlopes(found.mean, products, found.by_time)
+
+    @property
+    def n_byte(self) -> int:
+        """Memory that a smoother holds: covariances of all values, and of effects with them."""
+        n_shared = self._at.shape[1]
+        return 8 * (4 * self.n_unknown**2 + self._all.size * n_shared * self.split.n_own)
 
     def draws(self, sites: Sequence[Site], n_draws: int, rng: np.random.Generator) -> np.ndarray:
         """Draw ``v_1 ... v_T`` jointly from the posterior: (n_period, n_value, n_draws)."""

@@ -35,6 +35,7 @@ from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State, Stats, override
 from models.gp import sparse_gp
 from models.temporal.basis import Basis
+from models.temporal.path_prior import PathPrior, Smoothed
 from models.temporal.sites import (
     LEAST,
     SITE,
@@ -48,7 +49,6 @@ from models.temporal.sites import (
     symmetric,
     unpacked,
 )
-from models.temporal.state_space import PathPrior, Smoothed
 from models.temporal.temporal_model import TemporalModel
 
 #: From periods, what returns the parameters of one, whether slopes by the kernel's are wanted, and
@@ -57,6 +57,8 @@ from models.temporal.temporal_model import TemporalModel
 ParamsOf = Callable[[int], Arrays]
 Take = Callable[[int, Stats], Any]
 Evaluate = Callable[[Sequence[int], ParamsOf, bool, Take], list[Any]]
+#: Memory of the smoothers that run at the same time, for the differences of a Hessian.
+AT_ONCE_BYTES = 1 << 29
 SMALL = 1e-3  # share of a slope for a difference
 
 
@@ -257,7 +259,7 @@ class TemporalProfile(Profile[Visited]):
             turn.add(-2.0, basis.inside(Arrow.named(own.sums, "q")))
             grad["mean"] = grad["mean"] - float(up @ d_mean)
         for share, at in self._slopes_at(state, found):
-            grad["time"] = grad["time"] + share * model.time_slopes(state, at)
+            grad["time"] = grad["time"] + share * model.time_slopes(state, at.by_time)
             for t in self._periods:
                 site = found.target[t]
                 off = site.pull(at.mean[t])
@@ -310,25 +312,20 @@ class HeldSites:
         away = replace(state, params=params)
         basis = Basis.of(model, state.fixed, params)
         sites = _carried(model, state, params, self._basis, basis)
-        found = model.state_space(away).smooth(sites, slopes=True)
+        found = model.state_space(away).site_slopes(sites)
         grad = model.log_prior(away)[1]
         turn, by_mean = Turn(basis.split), 0.0
         raised = basis.values(model.constant_values(state.fixed))
-
-        def part(t: int) -> tuple[Turn, float]:
-            own, off = Turn(basis.split), sites[t].pull(found.mean[t])
-            own.outer(1.0, off, found.mean[t])
-            own.product(-1.0, sites[t].precision, found.cov[t])
-            return own, float(raised @ off)
-
-        for own, up in on_all_cores(part, range(len(sites))):
-            turn.join(own)
-            by_mean += up
+        for site, m, product in zip(sites, found.mean, found.products, strict=True):
+            off = site.pull(m)
+            turn.outer(1.0, off, m)
+            turn.join(-1.0, *product)
+            by_mean += float(raised @ off)
         return np.concatenate(
             [
                 by_mean + grad["mean"],
                 basis.backward(turn.shared, turn.own) + grad["theta"],
-                grad["time"] + model.time_slopes(away, found),
+                grad["time"] + model.time_slopes(away, found.by_time),
             ]
         )
 
@@ -337,14 +334,16 @@ class HeldSites:
         params = self._state.params
         phi = np.concatenate([params["mean"], params["theta"], params["time"]])
         n_theta = params["theta"].size
-        found = np.empty((phi.size, phi.size))
-        for k in range(phi.size):
-            rows = []
-            for sign in (1.0, -1.0):
-                at = phi.copy()
-                at[k] += sign * step
-                rows.append(self.gradient(at[0], at[1 : 1 + n_theta], at[1 + n_theta :]))
-            found[k] = (rows[0] - rows[1]) / (2.0 * step)
+        away = [(k, sign * step) for k in range(phi.size) for sign in (1.0, -1.0)]
+
+        def gradient(one: tuple[int, float]) -> np.ndarray:
+            at = phi.copy()
+            at[one[0]] += one[1]
+            return self.gradient(at[0], at[1 : 1 + n_theta], at[1 + n_theta :])
+
+        most = max(1, AT_ONCE_BYTES // self._model.state_space(self._state).n_byte)
+        rows = np.stack(on_all_cores(gradient, away, most))
+        found = (rows[0::2] - rows[1::2]) / (2.0 * step)
         return symmetric(found)
 
 
@@ -370,14 +369,12 @@ class Turn:
 
     def product(self, factor: float, left: Arrow, right: Arrow) -> None:
         """Add a product of matrices."""
-        shared, own = left.product(right)
+        self.join(factor, *left.product(right))
+
+    def join(self, factor: float, shared: np.ndarray, own: float) -> None:
+        """Add the parts of a product: the shared one, and the trace of the own one."""
         self.shared += factor * shared
         self.own += factor * own
-
-    def join(self, other: Turn) -> None:
-        """Add another sum."""
-        self.shared += other.shared
-        self.own += other.own
 
     def add(self, factor: float, a: Arrow) -> None:
         """Add a matrix."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.temporal.marginal import MarginalPath
+from models.temporal.path_prior import Group, PathPrior
 from models.temporal.sites import Split
-from models.temporal.state_space import Group, PathPrior, StateSpace
+from models.temporal.state_space import StateSpace
 
 
 def path_prior(groups: Sequence[Group], times: np.ndarray, split: Split) -> PathPrior:

@@ -35,13 +35,14 @@ from models.likelihoods.mixture import MixturePrediction
 from models.likelihoods.prediction import BagPrediction, Prediction
 from models.likelihoods.registry import LIKELIHOODS
 from models.temporal.near import near_inputs, stats_near
+from models.temporal.path_prior import Group, PathPrior
 from models.temporal.periods import Period, PeriodSource, PeriodSummary
 from models.temporal.placing import Points, climb_pixels, constant_values, place_terms
 from models.temporal.posterior import PathPosterior, PeriodDraws, path_posterior
 from models.temporal.search import TemporalRefinement
 from models.temporal.sites import Site, Split, packed
 from models.temporal.smoother import path_prior
-from models.temporal.state_space import Group, PathPrior, Smoothed, groups_by_time
+from models.temporal.state_space import groups_by_time
 from models.temporal.time_text import (
     SpaceTimeText,
     auto_text,
@@ -182,10 +183,10 @@ class SpaceTime(VBAgg):
         theta = text.split(state.params["time"])
         return groups_by_time(state.fixed["value_time"], text.times, theta)
 
-    def time_slopes(self, state: State, found: Smoothed) -> np.ndarray:
+    def time_slopes(self, state: State, by_time: Sequence[np.ndarray]) -> np.ndarray:
         """Return the slopes of ``log Z`` by ``time``: (n_time,)."""
         n = len(self.text(state.fixed).times)
-        return np.concatenate([np.zeros(0), *found.by_time[len(found.by_time) - n :]])
+        return np.concatenate([np.zeros(0), *by_time[len(by_time) - n :]])
 
     @override
     def log_prior(self, state: State) -> tuple[float, Arrays]:

@@ -20,11 +20,10 @@ prior, moved by the smoothed mean of what the sites see of it; exact where state
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -32,65 +31,8 @@ from scipy.linalg import solve_triangular
 from models.backend.arrays import cholesky
 from models.core.errors import NumericalError
 from models.temporal.markov import Constant, MarkovKernel
+from models.temporal.path_prior import Group, SiteSlopes, Smoothed
 from models.temporal.sites import Arrow, Site, Split
-
-
-@dataclass(frozen=True)
-class Group:
-    """Whitened values that share a kernel in time.
-
-    Attributes
-    ----------
-    kernel : MarkovKernel
-    theta : (n_theta,) float64
-    values : (n,) int64
-        Their places in ``v``.
-    """
-
-    kernel: MarkovKernel
-    theta: np.ndarray
-    values: np.ndarray
-
-
-@dataclass(frozen=True)
-class Smoothed:
-    """The posterior of ``v_t`` given all sites.
-
-    Attributes
-    ----------
-    mean : (n_period, n_value) float64
-    cov : list of Arrow
-        Of each period: without what stands between the effects of two areas.
-    log_z : float
-        ``log E_prior prod_t site_t``, nats.
-    by_time : list of (n_theta,) float64
-        Slopes of ``log_z`` by the parameters of each group's kernel; empty unless asked for.
-    """
-
-    mean: np.ndarray
-    cov: list[Arrow]
-    log_z: float
-    by_time: list[np.ndarray]
-
-
-class PathPrior(Protocol):
-    """The prior of ``v_1 ... v_T``, and what it makes of sites."""
-
-    @property
-    def times(self) -> np.ndarray:
-        """Times of the periods: (n_period,), ascending."""
-
-    def smooth(self, sites: Sequence[Site], *, slopes: bool = False) -> Smoothed:
-        """Return the posterior of all ``v_t``, slopes by the kernels' parameters where wanted."""
-
-    def after(self, sites: Sequence[Site]) -> PathPrior:
-        """Return the prior of the periods after those of ``sites``, which are known."""
-
-    def draws(self, sites: Sequence[Site], n_draws: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw ``v_1 ... v_T`` jointly from the posterior: (n_period, n_value, n_draws)."""
-
-    def prior_draws(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw paths of ``v`` from the prior: (n_period, n_value, n_draws)."""
 
 
 @dataclass
@@ -255,19 +197,58 @@ class StateSpace:
         slopes : bool
             Whether those by the kernels' parameters are wanted.
         """
-        kept, log_z = self._filtered(_roots(sites))
+        cov: list[Arrow] = []
+
+        def take(at: _Kept, curve: np.ndarray) -> None:
+            across = np.ascontiguousarray(self.observed(at.cov).T)  # P H' after the update
+            own = self.observed(across) - across.T @ (curve @ across)
+            cov.append(Arrow.of(0.5 * (own + own.T), self.split))
+
+        mean, log_z, by_time = self._smoothed(_roots(sites), take, slopes=slopes)
+        return Smoothed(mean, cov[::-1], log_z, by_time)
+
+    def site_slopes(self, sites: Sequence[Site]) -> SiteSlopes:
+        """Return what slopes by functions of the sites need; see :class:`SiteSlopes`.
+
+        Of covariances ``C`` only ``B C`` is asked for, which has as many rows as a site's rank.
+        """
+        seen: list[np.ndarray] = []
+
+        def take(at: _Kept, curve: np.ndarray) -> None:
+            across = at.cov @ at.seen  # P H'B' after the update
+            seen.append(self.observed(across - at.cov @ (curve @ across)).T)
+
+        rooted = _roots(sites)
+        mean, _, by_time = self._smoothed(rooted, take, slopes=True)
+        products = []
+        for site, by_root in zip(rooted, seen[::-1], strict=True):
+            (b, own_b), (c, own_c) = self.split.parts(site.root.T), self.split.parts(by_root.T)
+            products.append((b @ c.T, float(np.vdot(own_b, own_c))))
+        return SiteSlopes(mean, products, by_time)
+
+    @property
+    def n_byte(self) -> int:
+        """Memory that a smoother holds: a covariance of the states for each period."""
+        return 8 * self.times.size * self.n_state**2
+
+    def _smoothed(
+        self, sites: Sequence[Rooted], take: Callable[[_Kept, np.ndarray], None], *, slopes: bool
+    ) -> tuple[np.ndarray, float, list[np.ndarray]]:
+        """Return the means, ``log Z``, and its slopes where wanted.
+
+        ``take`` is called for each period, the last first, with what the filter kept of it and the
+        slopes by the predicted covariance of the next, at this one.
+        """
+        kept, log_z = self._filtered(sites)
         n_period = len(kept)
         mean = np.empty((n_period, self.n_value))
-        cov: list[Arrow] = []
         mu, curve = np.zeros(self.n_state), np.zeros((self.n_state, self.n_state))
         by_a: list[dict[int, np.ndarray]] = [{} for _ in range(n_period)]
         by_p = [np.zeros_like(p) for p in self._p]
         for t in range(n_period - 1, -1, -1):
             at = kept[t]
-            across = np.ascontiguousarray(self.observed(at.cov).T)  # P H' after the update
             mean[t] = self.observed((at.mean + at.cov @ mu)[:, None])[:, 0]
-            own = self.observed(across) - across.T @ (curve @ across)
-            cov.append(Arrow.of(0.5 * (own + own.T), self.split))
+            take(at, curve)
             mu, curve = self._back(at, mu, curve)
             if slopes:
                 step = float(self._steps[t - 1]) if t else None
@@ -277,8 +258,7 @@ class StateSpace:
                 mu = self._moved(mu[:, None], step, transposed=True)[:, 0]
                 half = self._moved(curve, step, transposed=True)
                 curve = self._moved(np.ascontiguousarray(half.T), step, transposed=True)
-        by_time = self._by_theta(by_a, by_p) if slopes else []
-        return Smoothed(mean, cov[::-1], log_z, by_time)
+        return mean, log_z, self._by_theta(by_a, by_p) if slopes else []
 
     def _back(self, at: _Kept, mu: np.ndarray, curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Take the slopes by the updated moments back to those by the predicted ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from models.aggregate.surface_model import SurfaceModel
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, State, Stats
-from models.temporal.state_space import PathPrior, Smoothed
+from models.temporal.path_prior import PathPrior
 from models.temporal.time_text import SpaceTimeText
 
 
@@ -35,8 +36,8 @@ class TemporalModel(SurfaceModel, Protocol):
     def state_space(self, state: State, times: np.ndarray | None = None) -> PathPrior:
         """Return the prior over the periods of a fit, or over other times."""
 
-    def time_slopes(self, state: State, found: Smoothed) -> np.ndarray:
-        """Return the slopes of ``log Z`` by ``time``: (n_time,)."""
+    def time_slopes(self, state: State, by_time: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the slopes of ``log Z`` by ``time``, (n_time,), of those by group."""
 
     def log_prior(self, state: State) -> tuple[float, Arrays]:
         """Return the log density of all priors, and its gradient by name."""

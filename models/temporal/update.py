@@ -20,10 +20,10 @@ from models.aggregate.vbagg import NARROW_ROOT
 from models.backend.blas import one_blas_thread
 from models.core.errors import BagsError
 from models.core.protocol import Arrays, Model, State
+from models.temporal.path_prior import PathPrior
 from models.temporal.periods import Period, PeriodSource
 from models.temporal.profile import Evaluate, ParamsOf, Take, TemporalProfile, carried_to
 from models.temporal.sites import ROOT, SITE, Site, Split, filled, packed, together, unpacked
-from models.temporal.state_space import PathPrior
 from models.temporal.temporal_model import TemporalModel
 from models.training.executor import Executor
 

@@ -10,8 +10,9 @@ import pytest
 from models.core.errors import NumericalError
 from models.temporal.marginal import MarginalPath
 from models.temporal.markov import Constant, Matern12, Matern32, Season, TimeSum
+from models.temporal.path_prior import Group, PathPrior
 from models.temporal.sites import Arrow, Site, Split, beside, signed_roots
-from models.temporal.state_space import Group, PathPrior, StateSpace, draw_paths, with_theta
+from models.temporal.state_space import StateSpace, draw_paths, with_theta
 
 TIMES = np.array([0.0, 1.0, 2.5, 3.0, 7.0])
 N, T = 9, 5
@@ -92,6 +93,20 @@ def test_smoother_is_the_dense_posterior(way: str) -> None:
     assert found.log_z == pytest.approx(log_z, abs=1e-12)
     each = zip(sites, found.mean, found.cov, strict=True)
     assert sum(site.expected(m, s) for site, m, s in each) - found.log_z == pytest.approx(kl)
+
+
+@WAYS
+def test_slopes_by_the_sites_need_the_precision_times_the_covariance(way: str) -> None:
+    groups, sites = _groups(), _sites(SPLITS[way])
+    found = _prior(way, groups).smooth(sites, slopes=True)
+    told = _prior(way, groups).site_slopes(sites)
+    np.testing.assert_allclose(told.mean, found.mean, atol=1e-12)
+    for one, other in zip(told.by_time, found.by_time, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    for site, cov, (shared, own) in zip(sites, found.cov, told.products, strict=True):
+        expected = site.precision.product(cov)
+        np.testing.assert_allclose(shared, expected[0], atol=1e-12)
+        assert own == pytest.approx(expected[1], abs=1e-12)
 
 
 @WAYS
