@@ -37,7 +37,8 @@ def run(directory: Path, size: str, seed: int, name: str) -> dict[str, Any]:
         disagg(["demo", str(directory), "--labels", "--size", size, "--seed", str(seed), "-q"])
         text = config.read_text().replace("schemes: [area, block]", "schemes: []")
         config.write_text(text)
-    text = config.read_text()
+    text = config.read_text().replace("dir: out", f"dir: out-{name}")  # a folder is of one map
+    out = directory / f"out-{name}"
     if MODELS[name]:
         text = re.sub(r"(?m)^model:.*$", f"model:       {{{MODELS[name]}}}", text)
     own = directory / f"{name}.yaml"
@@ -46,8 +47,8 @@ def run(directory: Path, size: str, seed: int, name: str) -> dict[str, Any]:
     if status:
         message = f"disagg run ended with {status}"
         raise RuntimeError(message)
-    report = json.loads((directory / "out/evaluation.json").read_text())
-    stages = json.loads((directory / "out/run.json").read_text())["stages"]
+    report = json.loads((out / "evaluation.json").read_text())
+    stages = json.loads((out / "run.json").read_text())["stages"]
     truth = report["truth"]
     pixels, share = truth["pixels"], truth["pixels"]["positive"]
     return {

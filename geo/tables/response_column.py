@@ -87,12 +87,17 @@ class ResponseColumn:
 
     def problem(self, which: list[str], what: str, remedy: str) -> Problem:
         """Return a problem with the values of some rows."""
-        return of_rows(f"{self.name} {self.word}", which, f"column {self.column!r} {what}", remedy)
+        return of_rows(f"{self.name} {self.word}", which, f"column {self.head!r} {what}", remedy)
+
+    @property
+    def head(self) -> str:
+        """The column as the file names it: of a table with a column for each period, by period."""
+        return self.period if self.spelling.wide and self.period else self.column
 
     def none_known(self) -> Problem:
         """Return the problem that no area has a response."""
-        found = f"column {self.column!r} has no {self.noun} for any area"
-        found += f" in period {self.period!r}" if self.period else ""
+        found = f"column {self.head!r} has no {self.noun} for any area"
+        found += f" in period {self.period!r}" if self.period and not self.spelling.wide else ""
         return Problem(self.name, found, f"give the {self.noun}s of some areas at least")
 
     def by_area(self, numbers: np.ndarray, areas: gpd.GeoDataFrame) -> pd.Series:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,9 @@ from geo.core.period_text import ACCEPTED, read_periods
 _DAY = re.compile(r"\s*\d{1,2}([-/.])\d{1,2}\1\d{4}\s*")
 _YEAR = re.compile(r"\d{4}")
 _DATE = re.compile(r"\d{4}(-?\d\d(-?\d\d)?|-?[Ww]\d\d?|-?[Qq]\d)?")
+# Likeness of a head and one of a period, from which it is one that was mistyped: of 2021-WO5, which
+# begins with a year, and of others.
+LIKE_DATED, LIKE = 0.75, 0.8
 
 
 def long_form(
@@ -54,7 +59,11 @@ def long_form(
     read, refused = read_periods(heads, dayfirst)
     dated = [iso is not None and _DATE.fullmatch(iso) is not None for iso in read]
     others = [head for head, is_period in zip(heads, dated, strict=True) if not is_period]
-    unclear = [head for head in heads if head in refused and _DAY.fullmatch(head)]
+    unclear = [
+        head
+        for head in heads
+        if head in refused and (_DAY.fullmatch(head) or _DATE.fullmatch(head.strip()))
+    ]
     if unclear:
         what, remedy = refused[unclear[0]]
         found = f"`periods: columns`, but the head {what}: {name_first(unclear)}"
@@ -62,6 +71,7 @@ def long_form(
     if not any(dated):
         found = f"`periods: columns`, but no column is named as a period: {name_first(heads, 12)}"
         raise InputError(Problem(name, found, f"name each as {ACCEPTED}"))
+    _check_others(others, [head for head in heads if head not in others], name)
     taken = [column for column in columns if column in others]
     if taken:
         found = f"`periods: columns`, but there is a column {taken[0]!r} besides those of periods"
@@ -74,6 +84,16 @@ def long_form(
     found_long = pd.concat(pieces, ignore_index=True)
     found_long.attrs.update(table.attrs)
     return found_long, np.tile(rows, len(at))
+
+
+def _check_others(others: Sequence[str], periods: Sequence[str], name: str) -> None:
+    """Raise an InputError if a head is none of a period, and nearly one: 2021-WO5 by 2021-W04."""
+    years = tuple({head[:4] for head in periods if _YEAR.match(head)})
+    for head in others:
+        least = LIKE_DATED if head.startswith(years) else LIKE
+        if near := difflib.get_close_matches(head, periods, 1, least):
+            found = f"`periods: columns`, but the head {head!r} is no period, and like {near[0]!r}"
+            raise InputError(Problem(name, found, "correct it, or rename the column"))
 
 
 def _check_periods(heads: list[str], periods: list[str], name: str) -> None:

@@ -7,6 +7,7 @@ by the marks of a period alone.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def spread(
         if not several:
             remedy = "add `time: {step: month}`, or remove it"
             problems.append(Problem(place, "given without `time`", remedy))
-        elif not moves(section):
+        elif not moves(section) and not _misspelt(section, "aggregate"):
             remedy = f"give a path with {PERIOD}, or a cube with `aggregate`, or remove it"
             problems.append(Problem(place, "of a layer that stands still", remedy))
         for lag in lags:
@@ -79,6 +80,11 @@ def spread(
                 problems.append(Problem(place, found_twice, "give one of them another name"))
             each[own] = {**section, "lag": lag}
     return {**found, "covariates": each}
+
+
+def _misspelt(section: Mapping[str, Any], key: str) -> bool:
+    """Return whether a section has a key that looks like another: an unknown one, which is told."""
+    return bool(difflib.get_close_matches(key, [str(own) for own in section if own != key], 1, 0.8))
 
 
 def _of_period(section: Any) -> Any:

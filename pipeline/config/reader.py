@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
@@ -25,6 +26,8 @@ from pipeline.config.values import bare_variables
 from pipeline.config.years import no_people, years_of
 from pipeline.core.plugins import load_plugins
 from pipeline.storage.location import Location, Storage, is_remote
+
+_LAG = re.compile(r"_lag\d+$")  # of a covariate's name: one of several lags of a section
 
 
 def read_config(
@@ -209,19 +212,29 @@ def _moving_layer(config: Config, name: str) -> tuple[str, str]:
 def _missing_periods(config: Config, layer: str, each: list[tuple[str, str]]) -> Problem:
     """Return the problem of the periods that lack a file of a layer."""
     labels, path = [label for label, _ in each], each[0][1]
-    place = config.document.place(_split(f"{layer}.path")) if config.document else layer
+    written = layer if _has(config, layer) else _LAG.sub("", layer)  # of several lags
+    place = config.document.place(_split(f"{written}.path")) if config.document else layer
     remedy = nearest_file(Path(path)) or "correct the path"
     periods = config.series.periods if config.series is not None else ()
-    if len(each) < len(periods):  # the path is right: a file of another name is something else
+    by_period = len(each) > 1 or labels[0][:4] in Path(path).name  # else one file is of all periods
+    if by_period and len(each) < len(periods):  # the path is right: another name is another thing
         what = "it" if len(each) == 1 else "them"
         remedy = f"add {what}, or let time.from and time.to leave what lacks one out"
         if labels[-1] in periods[-1:]:  # a slip in the table asks for files of years
             remedy += f"; the last period is {labels[-1]}: is it right?"
     if len(each) == 1:
-        return Problem(place, f"no file {path}, of {labels[0]}", remedy)
+        of = f", of {labels[0]}" if by_period else ""
+        return Problem(place, f"no file {path}{of}", remedy)
     n = len(periods)
     found = f"no file of {len(each)} of {n} periods: {name_first(labels, 12)} (no file {path})"
     return Problem(place, found, remedy)
+
+
+def _has(config: Config, layer: str) -> bool:
+    """Return whether the configuration has a section of that name."""
+    covariates = config.document.values.get("covariates") if config.document else None
+    name = layer.removeprefix("covariates.")
+    return name == layer or (isinstance(covariates, Mapping) and name in covariates)
 
 
 def _split(name: str) -> Key:

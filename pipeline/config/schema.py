@@ -36,7 +36,7 @@ from pipeline.config.output_schema import Output
 from pipeline.config.point_schema import Points, wrong_points
 from pipeline.config.series import Series, moves
 from pipeline.config.values import InputPath, Name, Seconds, Whole
-from pipeline.config.windows import wrong_window
+from pipeline.config.windows import wrong_periods, wrong_window
 from pipeline.responses.registry import response_of
 from pipeline.responses.response import Given, Response, Wrong
 from pipeline.storage.location import Location, Storage, is_object_address
@@ -446,7 +446,8 @@ def _wrong_time(config: Config) -> Wrong | None:
     if config.time is not None:
         if config.model.kind == SPACE_TIME:
             calendar = Calendar(config.time.step, config.time.week)
-            return wrong_window(calendar, config.output.windows)
+            wrong = wrong_window(calendar, config.output.windows)
+            return wrong or wrong_periods(calendar, config.output.periods)
         found = f"time given, but model.kind: {config.model.kind} is of one period"
         return "model.kind", found, f"give {SPACE_TIME}, or remove `time` for a map of one period"
     if config.model.kind == SPACE_TIME:

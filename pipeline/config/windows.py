@@ -1,4 +1,7 @@
-"""Windows of periods of which a run with ``time`` maps the mean: ``output.windows``."""
+"""Periods that a run with ``time`` maps, and windows of which it maps the mean.
+
+Those of ``output.periods`` and ``output.windows``.
+"""
 
 from __future__ import annotations
 
@@ -104,3 +107,25 @@ def wrong_window(calendar: Calendar, texts: Sequence[str]) -> tuple[str, str, st
             found = f"{text!r} is no window of periods (time.step: {calendar.step})"
             return "output.windows", found, f'write "{example}", the earlier first, or "last 12"'
     return None
+
+
+def wrong_periods(calendar: Calendar, texts: str | Sequence[str]) -> tuple[str, str, str] | None:
+    """Return the key, what was found and the remedy where ``output.periods`` names no period."""
+    for text in () if isinstance(texts, str) else texts:
+        if calendar.number(text) is None:
+            found = f"{text!r} is no {calendar.step} (time.step)"
+            return "output.periods", found, f"write {calendar.label(calendar.of_day(EXAMPLE))}"
+    return None
+
+
+def periods_to_map(
+    series: Series, asked: str | Sequence[str], latest: str
+) -> tuple[list[str], list[str]]:
+    """Return the labels of ``output.periods`` by rising time, and those that the series lacks."""
+    if asked == "latest":
+        return [latest], []
+    if isinstance(asked, str):
+        return list(series.periods), []
+    numbers = (series.calendar.number(text) for text in asked)
+    labels = {series.calendar.label(number) for number in numbers if number is not None}
+    return [p for p in series.periods if p in labels], sorted(labels - set(series.periods))

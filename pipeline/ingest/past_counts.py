@@ -9,6 +9,7 @@ import pandas as pd
 
 from geo.core.errors import name_first
 from pipeline.config.schema import Config
+from pipeline.config.series import Series
 from pipeline.ingest.odd_counts import FEW, LARGE, N_NAMED
 from pipeline.ingest.raster_suspicions import Suspicion
 
@@ -26,7 +27,8 @@ def past_suspicions(
     The count of an area is expected to be the median of its other periods, times how the counts of
     all other areas are in the period to their mean. It is suspicious if it is 20 times more or
     less than that and than the periods before and after, and the larger of both is at least 100
-    cases. Numbers that are not whole among whole ones are told as well.
+    cases. Numbers that are not whole among whole ones are told as well, and periods without any
+    count between others.
 
     Parameters
     ----------
@@ -36,12 +38,14 @@ def past_suspicions(
         Of :func:`pipeline.ingest.profile.counts_of_periods`, by rising time.
     """
     response, spec = config.response_kind, config.response
-    if not response.countable or config.series is None or len(periods) < 2:
+    if config.series is None or len(periods) < 2:
         return []
+    found = _without_counts(config.series, f"counts ({spec.path})", periods)
+    if not response.countable:
+        return found
     y = np.stack([counts.to_numpy(np.float64) for counts, _ in periods.values()], axis=1)
     labels, latest = np.array(list(periods)), str(config.period)
     place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
-    found = []
     odd, expected = _alone(y)
     odd[:, labels == latest] = False  # of this one the areas around tell more
     if 0 < odd.sum() <= max(1.0, FEW * np.isfinite(y).sum()):
@@ -67,6 +71,28 @@ def past_suspicions(
         remedy = "give cases; look for a point between thousands"
         found.append(Suspicion("fraction", place, text, remedy))
     return found
+
+
+def _without_counts(
+    series: Series, place: str, periods: Mapping[str, tuple[pd.Series, pd.Series]]
+) -> list[Suspicion]:
+    """Return the suspicion that periods have no count at all, between others that have some."""
+    known = {
+        period
+        for period, (counts, hidden) in periods.items()
+        if np.isfinite(counts.to_numpy(np.float64)).any() or hidden.to_numpy().any()
+    }
+    has = np.array([series.text(label) in known for label in series.periods])
+    inside = np.flatnonzero(has)
+    if not inside.size:
+        return []
+    empty = [series.periods[k] for k in range(inside[0], inside[-1]) if not has[k]]
+    if not empty:
+        return []
+    text = f"no area has a count in {name_first(empty, N_NAMED)}, between periods that have some"
+    remedy = f"add the counts, or see how the table writes {'it' if len(empty) == 1 else 'them'}; "
+    remedy += "else it is predicted from the others"
+    return [Suspicion("periods", place, text, remedy)]
 
 
 def _alone(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

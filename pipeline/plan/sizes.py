@@ -22,7 +22,7 @@ from models.core.block import cut_blocks
 from models.training.schedule import plan_epoch
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config
-from pipeline.config.windows import windows_of
+from pipeline.config.windows import periods_to_map, windows_of
 from pipeline.evaluation.forecasts import AHEAD, LEAST_HISTORY, ORIGINS
 from pipeline.ingest.balance import counts_outside
 from pipeline.ingest.inputs import Inputs, open_inputs
@@ -111,9 +111,8 @@ class Periods:
         if series is None:
             return cls()
         n = len(series.periods)
-        mapped = {str(config.period)}
-        mapped |= set(series.periods if output.periods == "all" else ())
-        mapped |= set(output.periods) if not isinstance(output.periods, str) else set()
+        latest = str(config.period)
+        mapped = {latest, *periods_to_map(series, output.periods, latest)[0]}
         windows, _ = windows_of(series, output.windows, output.forecast)
         moving, after = len(config.moving()), set(series.following(output.forecast))
         years = n / (series.season_length or n)

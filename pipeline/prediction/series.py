@@ -19,7 +19,7 @@ from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import SECTIONS
-from pipeline.config.windows import Window
+from pipeline.config.windows import Window, periods_to_map
 from pipeline.levels.levels import grid_of
 from pipeline.prediction.ahead import told_ahead
 from pipeline.prediction.cube import Cube
@@ -113,7 +113,13 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
             f"mapped again ({PERIODS}/)"
         )
     latest = str(config.period)
-    mapped = {*wanted_periods(config), *revised, *ahead, latest}
+    asked, absent = periods_to_map(series, config.output.periods, latest)
+    if absent:
+        context.progress.log(
+            f"predict: output.periods: {name_first(absent)}: not mapped, for periods are "
+            f"{series.periods[0]} to {series.periods[-1]}"
+        )
+    mapped = {*asked, *revised, *ahead, latest}
     labels = [label for label in (*series.periods, *ahead) if label in mapped]
     years = _years(config, table, labels)
     others = {each for own in years.values() for each in own}
@@ -210,14 +216,6 @@ class _Maps:
 
     def _moving_grids(self, label: str) -> MovingPlaces:
         return moving_grids(self.context, self.store, label, self.times[label])
-
-
-def wanted_periods(config: Config) -> list[str]:
-    """Return the periods of ``output.periods``, by rising time."""
-    series, asked = config.known_series, config.output.periods
-    if asked == "latest":
-        return [str(config.period)]
-    return list(series.periods) if asked == "all" else [p for p in series.periods if p in asked]
 
 
 def moving_columns(config: Config, store: SeriesStore) -> list[int]:

@@ -46,6 +46,9 @@ def test_tables_that_are_not_wide_are_refused(tmp_path: Path, head: str, said: s
         ("id,2024-01,2024-02,2024/01", "columns '2024-01' and '2024/01' are of one period"),
         ("id,2024-01,2024-02,2024", "2024 is a year, and the others are shorter"),
         ("id,01/01/2024,01/02/2024", "told apart: 01/01/2024, 01/02/2024; set counts.dayfirst"),
+        ("id,2021-W04,2021-W55", "no such week or quarter: 2021-W55"),
+        ("id,2021-04,2021-13", "no such day or month: 2021-13"),
+        ("id,2021-W04,2021-WO5", "the head '2021-WO5' is no period, and like '2021-W04'; correct"),
     ],
 )
 def test_columns_of_no_period_of_their_own_are_named(tmp_path: Path, head: str, said: str) -> None:

@@ -71,6 +71,19 @@ def test_one_number_that_is_not_whole_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_a_month_without_any_count_between_others_is_told(tmp_path: Path) -> None:
+    config = load_config(write_inputs(tmp_path))
+    y, ids = counted(4), pd.Index([f"A{k:02d}" for k in range(N_AREA)])
+    labels, none = config.known_series.periods, pd.Series(False, index=ids)
+    y[:, [2, len(labels) - 1]] = np.nan  # the last is not between
+    periods = {label: (pd.Series(y[:, t], index=ids), none) for t, label in enumerate(labels)}
+    (found,) = past_suspicions(config, ids.to_numpy(), periods)
+    assert found.found == f"no area has a count in {labels[2]}, between periods that have some"
+    hidden = pd.Series(True, index=ids)
+    periods[labels[2]] = (periods[labels[2]][0], hidden)  # suppressed counts are counts
+    assert past_suspicions(config, ids.to_numpy(), periods) == []
+
+
 @pytest.mark.parametrize("typed", [700, 7000])
 def test_a_typed_count_does_not_raise_the_level_that_it_is_judged_by(
     typed: int, tmp_path: Path
