@@ -102,7 +102,9 @@ class Csv(TableFormat):
         table.index = pd.RangeIndex(2 + skip, len(table) + 2 + skip)
         # Blank lines are not data, but they count as rows.
         blank = table.isna().all(axis=1) | (table == "").all(axis=1)
-        return table[~blank]
+        table = table[~blank]
+        table.attrs["short"] = _short(text, separator, names, skip, table)
+        return table
 
     def columns(self, path: str | Path) -> list[str]:
         """Return the names of the columns."""
@@ -277,6 +279,19 @@ def _check_widths(text: _Text, separator: str, n_name: int, skip: int, *, filled
                 remedy += "name every column, and put quotes around "
                 remedy += f"cells with {separator!r} in them"
                 raise InputError(Problem(str(text.path), found, remedy))
+
+
+def _short(
+    text: _Text, separator: str, names: list[str], skip: int, table: pd.DataFrame
+) -> list[int]:
+    """Return the numbers of the rows of two cells and more that lack cells of named columns."""
+    wanted = max((number for number, name in enumerate(names, 1) if name), default=0)
+    if table.empty or not (table.iloc[:, wanted - 1] == "").any():
+        return []
+    with contextlib.suppress(csv.Error):
+        every = enumerate(text.rows(separator), 1)
+        return [n for n, row in every if n > skip + 1 and 1 < len(row) < wanted]
+    return []
 
 
 def _first_row(text: _Text, separator: str, skip: int) -> list[str]:

@@ -1,7 +1,8 @@
 """The files of all periods of a series, by their headers: ingest reads them one after another.
 
 A series has hundreds of files, and ingest meets the one that is damaged after hours. Their headers
-are read in seconds. Forecasts may lack a file; one that is there has to be readable.
+are read in seconds. Forecasts may lack a file; one that is there has to be readable. Of a cube, the
+times say whether each period has its steps.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from geo.core.errors import Problem, name_first
+from geo.core.calendar import days_of
+from geo.core.errors import InputError, Problem, name_first
+from geo.sources.aggregated import steps_within
+from geo.sources.raster_header import BandChoice, RasterHeader
+from geo.sources.registry import source_of
+from geo.sources.source import Description
 from pipeline.config.schema import Config
 from pipeline.ingest.inputs import open_layers
 from pipeline.ingest.layer_keys import head_of, layers_of
@@ -39,7 +45,45 @@ def period_problems(config: Config) -> list[Problem]:
         for each in problems:
             key = name, each.found.replace(layers_of(own)[name].path, ""), each.remedy
             found.setdefault(key, []).append((label, each))
-    return [_of_periods(each) for each in found.values()]
+    lacking = [problem for name in config.moving() for problem in _without_steps(config, name)]
+    return [*(_of_periods(each) for each in found.values()), *lacking]
+
+
+def _without_steps(config: Config, name: str) -> list[Problem]:
+    """Return the problem of the periods, the run's excepted, whose steps a cube lacks."""
+    series, bands = config.series, dict[str, Description | None]()
+    wrong: list[tuple[str, Problem]] = []
+    for label in () if series is None else series.periods:
+        section = layers_of(config.at(label))[name]
+        path, choice = str(section.path), section.choice
+        whole = label == config.period or choice.aggregate is None
+        if whole or is_remote(path) or not Path(path).exists():
+            continue
+        if path not in bands:
+            bands[path] = _described(path, choice, section.header)
+        about, span = bands[path], days_of(choice.time or "", choice.window)
+        if about is None or span is None:  # what the run's own period reports as well
+            continue
+        try:
+            steps_within(path, about.bands, span, about.calendar)
+        except InputError as error:
+            wrong += [
+                (label, replace(each, place=f"{head_of(name)} ({path})")) for each in error.problems
+            ]
+    return [_of_periods(wrong)] if wrong else []
+
+
+def _described(path: str, choice: BandChoice, header: RasterHeader) -> Description | None:
+    """Return what a cube says of all its steps; None where it cannot be read."""
+    every = replace(choice, time=None, aggregate=None, window=1, climatology=None)
+    try:
+        source = source_of(path, every, header)
+    except InputError:
+        return None
+    try:
+        return source.describe()
+    finally:
+        source.close()
 
 
 def _others(config: Config) -> Iterator[tuple[str, str]]:

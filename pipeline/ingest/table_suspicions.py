@@ -57,7 +57,8 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
             return found
         if len(table) > MOST_ROWS:  # no table of areas: what is wrong with it is a problem
             return found
-    for column in filter(None, (spec.value, getattr(spec, "tested", None))):
+    columns = () if config.series is not None else (spec.value, getattr(spec, "tested", None))
+    for column in filter(None, columns):  # of a series, all periods are looked at together
         asked = column_of(config, areas, column)
         words = words_for_missing(asked, suppression_of(config)) if asked else []
         if words:
@@ -69,6 +70,12 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     found += _value_suspicions(config, frame, place)
     if table is None:
         return found
+    if short := table.attrs.get("short"):
+        rows_named = name_first([f"row {row}" for row in short], N_NAMED)
+        text = (
+            f"has rows with fewer cells than its header: {rows_named}; the rest is taken as empty"
+        )
+        found.append(Suspicion("cells", place, text, "complete them, or see where they were cut"))
     if spec.encoding is None and table.attrs.get("encoding") == WINDOWS:
         cells = zip(rows, zip(*(table[name] for name in table), strict=True), strict=True)
         accented = (f"{t!r} in row {row}" for row, each in cells for t in each if _accented(t))

@@ -28,6 +28,8 @@ from pipeline.store.level_areas import titles_of
 N_NAMED = 5
 MOST_ROWS = 1_000_000  # that are looked at one by one
 THOUSAND = 1000
+# Digits in groups of three, as of thousands.
+_GROUPED = re.compile(r"[-+]?\d{1,3}(?:\D+\d{3})+")
 _APART = re.compile(r"\d[\s.,'\u2019\u02bc`\u00b4]+\d")
 
 
@@ -53,9 +55,11 @@ class _Written:
 
     apart: list[tuple[str, str]] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
+    words: list[tuple[str, str]] = field(default_factory=list)
     n_plain: int = 0
     n_positive: int = 0
     long: bool = False
+    grouped: bool = True
     marks: set[str] = field(default_factory=set)
 
     def add(self, path: str, value: Any, number: float, where: str) -> None:
@@ -67,6 +71,7 @@ class _Written:
         elif isinstance(value, str) and _APART.search(text) and not WHOLE.match(text):
             self.apart.append((path, f"{where}: {text!r}, read as {number:.10g})"))
             self.marks.update(re.sub(r"\w", "", text))
+            self.grouped = self.grouped and _GROUPED.fullmatch(text) is not None
         else:
             self.n_plain += 1
             self.long = self.long or number >= THOUSAND
@@ -108,9 +113,14 @@ def written_suspicions(
         if written.mixed and not declared:
             remedy = "write plain digits"
             if len(written.marks) == 1:
-                remedy += f', or set counts.thousands: "{next(iter(written.marks))}" if it is right'
+                key = "thousands" if written.grouped else "decimal"
+                remedy += f', or set counts.{key}: "{next(iter(written.marks))}" if it is right'
             text = f"column {column!r} has a separator among digits, and plain digits elsewhere:"
             found.append(_suspicion("separator", written.apart, text, remedy))
+        if written.words and config.series is not None:  # of one period all are looked at anyway
+            text = f"column {column!r} has no number in"
+            remedy = "these counts are missing; write 0 where nobody fell ill, else nothing"
+            found.append(_suspicion("missing", written.words, text, remedy))
         few = 0 < len(written.broken) < FRACTIONS * written.n_positive
         if (
             few
@@ -166,14 +176,25 @@ def _read(
 ) -> None:
     """Look at the cells of a column as ingest reads them; those that it refuses are left out."""
     spec, suppression = config.response, suppression_of(config)
-    cells = [
+    every = zip(
+        part.table[column], part.rows, id_text(part.table[spec.id or config.areas.id]), strict=True
+    )
+    shown = [
         (value, row, area)
-        for value, row, area in zip(
-            part.table[column], part.rows, id_text(part.table[spec.id or config.areas.id]),
-            strict=True,
-        )
-        if area is not None and not is_missing(value) and suppression.interval(value) is None
-    ]  # fmt: skip
+        for value, row, area in every
+        if area is not None and suppression.interval(value) is None
+    ]
+
+    def where(row: int, area: str) -> str:
+        period = f", {part.period}" if part.period else ""
+        return f"{part.word} {row} (id {titles.get(area, area)}{period}"
+
+    written.words += [
+        (part.path, f"{where(row, area)}: {value.strip()!r})")
+        for value, row, area in shown
+        if isinstance(value, str) and value.strip() and is_missing(value)
+    ]
+    cells = [each for each in shown if not is_missing(each[0])]
     texts = [value.strip() for value, _, _ in cells if isinstance(value, str)]
     spelling = spec.spelling.detected(texts)
     asked = set(spelling.may_be_thousands(texts, whole=True))
@@ -181,6 +202,4 @@ def _read(
         number = spelling.number_or_nan(value)
         if not np.isfinite(number) or number < 0 or str(value).strip() in asked:
             continue
-        period = f", {part.period}" if part.period else ""
-        where = f"{part.word} {row} (id {titles.get(area, area)}{period}"
-        written.add(part.path, value, number, where)
+        written.add(part.path, value, number, where(row, area))

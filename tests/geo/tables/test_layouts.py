@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import geopandas as gpd
 import pandas as pd
 import pytest
@@ -15,6 +17,7 @@ from geo.tables.counts import margins_of, read_counts, words_for_missing
 from geo.tables.crosswalk import read_crosswalk, write_crosswalk
 from geo.tables.name_matching import Area, propose
 from geo.tables.response_column import read_column
+from geo.tables.table_csv import Csv
 
 FRAME = pd.DataFrame({"code": ["A", "Bé", "C"], "cases": ["3", "0", ""], "note": ["", "é", ""]})
 
@@ -249,3 +252,11 @@ def test_a_mark_that_nothing_explains_is_told_to_be_explained(tmp_path, cell, to
     (tmp_path / "c.csv").write_text(f"code,cases\nA,3\nC,{cell}\n")
     _, problems = _read(tmp_path / "c.csv", suppression=Suppression({}))
     assert ("counts.suppressed" in problems[0].remedy) == told
+
+
+def test_rows_that_were_cut_are_known(tmp_path: Path) -> None:
+    path = tmp_path / "cut.csv"
+    path.write_text("id,a,b\nA,1,\nB,2\n\nC,3,4\nSource: ministry\n", encoding="utf-8")
+    table = Csv().read(path)
+    assert table.attrs["short"] == [3]  # one cell is a note, and an empty one is there
+    assert table["b"].tolist() == ["", "", "4", ""]

@@ -43,6 +43,18 @@ def test_a_separator_among_plain_digits_is_told(tmp_path: Path, written: str, re
     assert f'counts.thousands: "{shown[1]}"' in text
 
 
+def test_a_mark_that_is_between_no_thousands_is_one_of_decimals(tmp_path: Path) -> None:
+    (text,) = _told(tmp_path, _with({("A03", "2024-02"): "24,0"}))
+    assert text.endswith('or set counts.decimal: "," if it is right')
+
+
+def test_words_for_no_count_are_told_of_every_period(tmp_path: Path) -> None:
+    (text,) = _told(tmp_path, _with({("A03", "2024-02"): "n/a"}))
+    assert text.startswith(
+        "missing: column 'cases' has no number in row 21 (id A03, 2024-02: 'n/a')"
+    )
+
+
 def test_a_separator_that_is_declared_or_everywhere_is_not(tmp_path: Path) -> None:
     one = _with({("A03", "2024-02"): "1 234"})
     assert _told(tmp_path, one, keys=', thousands: " "') == []

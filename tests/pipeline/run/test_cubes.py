@@ -12,6 +12,7 @@ import xarray as xr
 from pyproj import CRS
 
 from geo.core.errors import InputError
+from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.store.bag_store import BagStore
@@ -175,6 +176,13 @@ def test_what_a_cube_lacks_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["ingest", str(config), "--quiet"]) == 2
     said = [line for line in capsys.readouterr().err.splitlines() if "wet" in line]
     assert len(said) == 2, said
+    # `check` knows as much without a value read.
+    found = [each for each in all_problems(config)[0] if "wet" in each.place]
+    assert [each.place.partition(" (")[0] for each in found] == [
+        "covariates.wet_lag1", "covariates.wet_lag2"
+    ]  # fmt: skip
+    assert found[0].found.startswith("2024-01: has 21 of 31 steps of 1 days in 2023-12-01 to ")
+    assert found[1].found.startswith("2024-01, 2024-02: has no step in 2023-11-01 to 2023-11-30")
     assert "wet_lag1" in said[0]
     assert "has 21 of 31 steps of 1 days in 2023-12-01 to 2023-12-31" in said[0]
     assert "wet_lag2" in said[1]

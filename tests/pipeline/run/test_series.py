@@ -211,6 +211,7 @@ def test_what_cannot_be_updated_is_said(
             "2024-03, the first period, is after 2024-02, the last",
         ),
         ("forecast: 1", "forecast: 1, windows: last12", "'last12' is no window of periods"),
+        ("forecast: 1", "forecast: 1, periods: [2024-13]", "'2024-13' is no month (time.step)"),
         ("forecast: 1", 'windows: ["2024-03..2024-01"]', 'write "2024-03..2024-08"'),
         ('rain_{period}.tif"', 'rian_{period}.tif"', "rian_2024-01.tif"),
     ):
