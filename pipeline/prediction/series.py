@@ -60,6 +60,17 @@ from pipeline.training.series import (
     stand_in,
 )
 
+#: Columns of ``periods.csv``, and of the tables of maps.
+OF_MAP = {
+    "mean": "fitted",
+    "lower": "fitted_lower",
+    "upper": "fitted_upper",
+    "rate": "fitted_rate",
+    "rate_lower": "fitted_rate_lower",
+    "rate_upper": "fitted_rate_upper",
+    "count_lower": "count_lower",
+    "count_upper": "count_upper",
+}
 IN_CUBE = ("rate_mean", "rate_sd", "rate_lower", "rate_upper", "cases_mean")
 
 
@@ -134,7 +145,7 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     ).make(labels, years)
     del drawn  # windows have functions of their own, and memory for one of both
     for label, of_map in made.items():
-        _take_means(table, label, of_map.table)
+        _take_map(table, label, of_map.table)
     at_windows = WindowInputs(
         config,
         model,
@@ -366,15 +377,19 @@ def _revised(context: StageContext, config: Config, table: pd.DataFrame) -> list
     return [label for label in series.periods if label in changed]
 
 
-def _take_means(table: pd.DataFrame, label: str, areas: pd.DataFrame) -> None:
-    """Take the means of a map's table of areas, which have no Monte Carlo error."""
+def _take_map(table: pd.DataFrame, label: str, areas: pd.DataFrame) -> None:
+    """Take means and intervals of a map's table of areas, so that both tables say the same.
+
+    The means of a map have no Monte Carlo error.
+    """
     if "fitted_rate" not in areas:
         return
     at = table["period"] == label
     own = areas.reindex(table.loc[at, "id"])
-    for name, given in (("mean", "fitted"), ("rate", "fitted_rate")):
+    for name, given in OF_MAP.items():
         values = own[given].to_numpy(np.float64)
-        table.loc[at, name] = np.where(np.isfinite(values), values, table.loc[at, name])
+        known = np.isfinite(values)
+        table.loc[at, name] = np.where(known, values, table.loc[at, name]).astype(table[name].dtype)
 
 
 def _write_table(table: pd.DataFrame, ids: Sequence[str], staging: Path) -> None:

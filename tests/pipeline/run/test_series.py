@@ -17,6 +17,7 @@ from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
+from pipeline.prediction.series import OF_MAP
 from pipeline.run.runner import run_stages
 from pipeline.store.bag_store import BagStore
 from pipeline.training.fit import fit
@@ -126,7 +127,8 @@ def test_tables_cube_and_maps_say_the_same(updated: Path) -> None:
         label = str(cube["time"].values[place])[:7]
         own = table[table["period"] == label].set_index("id")
         assert list(own.index) == list(areas.index)
-        np.testing.assert_allclose(own["mean"], areas["fitted"], rtol=1e-9)
+        for name, given in OF_MAP.items():
+            np.testing.assert_allclose(own[name], areas[given], rtol=1e-9)
         cases = np.bincount(area_of_pixel().ravel(), read(directory / "cases_mean.tif").ravel())
         np.testing.assert_allclose(cases, own["mean"], rtol=1e-3)
     seen = table[table["observed"].notna()]
