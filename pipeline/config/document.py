@@ -56,6 +56,8 @@ class Document:
         Line of each key.
     values : dict
         The data with variables and changes applied; ``{period}`` is not yet replaced.
+    written : dict
+        The same, before covariates of several lags are told apart.
     """
 
     def __init__(self, path: Path | Location, data: dict[str, Any], lines: dict[Key, int]) -> None:
@@ -63,6 +65,7 @@ class Document:
         self.data = data
         self.lines = lines
         self.values = data
+        self.written = data
 
     @classmethod
     def read(cls, path: Path | Location, problems: list[Problem]) -> Document | None:

@@ -75,6 +75,7 @@ def read_config(
         document.values = anchored(document.values, place.parent, place.name, problems)
         if len(problems) > n_before:
             return None
+    document.written = document.values
     document.values = spread(document.values, problems, place.name, base)
     data = document.values
     storage = _storage(data, base)

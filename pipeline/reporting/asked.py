@@ -19,6 +19,7 @@ _UNITS = ("unit", "units", "weight_unit")  # `/ 1000 people` is no path
 _PLACES = ("path", "like", "dir", "url", "ca", "cert", "key", "textfile")
 # They change no number, and some name servers and people.
 _PRIVATE = ("compute", "storage", "publish", "update", "notify", "metrics", "check")
+_MOVING = ("counts", "population", "covariates", "truth")
 
 
 def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -128,6 +129,10 @@ def file_name(path: str | Path) -> str:
 def configuration(config: Config) -> str:
     """Return the configuration as YAML, with names of files instead of paths."""
     dump = config.model_dump(mode="json", exclude_defaults=True, exclude=set(_PRIVATE))
+    if config.series is not None and config.document is not None:
+        # What moves is of every period, as it was written; settled, it is of the last one alone.
+        written = config.document.written
+        dump |= {name: written[name] for name in _MOVING if name in written}
     named: str = yaml.safe_dump(_named(redacted_values(dump)), sort_keys=False, allow_unicode=True)
     return named
 

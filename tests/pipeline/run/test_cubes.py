@@ -15,6 +15,7 @@ from geo.core.errors import InputError
 from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
+from pipeline.reporting.asked import configuration
 from pipeline.store.bag_store import BagStore
 from tests.pipeline.series_inputs import CRS as UTM
 from tests.pipeline.series_inputs import (
@@ -267,3 +268,14 @@ def test_all_covariates_may_move(tmp_path: Path) -> None:
         wet = data.rain.sel(time=before).sum("time")
         np.testing.assert_allclose(found[0], wet.values, rtol=1e-6)
         np.testing.assert_allclose(found[1], data.t2m.sel(time=label).max("time"), rtol=1e-6)
+
+
+def test_the_configuration_in_the_report_is_one_that_runs(tmp_path: Path) -> None:
+    config = configured(tmp_path)
+    daily().to_zarr(tmp_path / "days.zarr", consolidated=False)
+    shown = configuration(load_config(config))
+    assert "lag:\n    - 0\n    - 1\n    - 2\n" in shown
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(shown, encoding="utf-8")
+    assert all_problems(copy)[0] == []
+    assert load_config(copy).covariates == load_config(config).covariates
