@@ -21,7 +21,7 @@ from pipeline.config.schema import Config
 from pipeline.config.size_defaults import settings, sized
 from pipeline.plan.evaluation_time import HASH_BYTES_S, PART_S, evaluate_seconds, thinning_seconds
 from pipeline.plan.fit_time import CLUSTER_STEP_S, epoch_seconds, fit_seconds, reading, speed
-from pipeline.plan.memory import GIB, fit_bytes, n_values, peaks
+from pipeline.plan.memory import GIB, fit_bytes, n_values, peaks, series_file_bytes
 from pipeline.plan.page import page_seconds
 from pipeline.plan.passes import FitPasses, fit_passes
 from pipeline.plan.probe import Probe, probe
@@ -41,6 +41,7 @@ GATHER_S = 5.6e-8  # out of the aligned grid and into the store: a pixel in an a
 MAP_S = 1.5e-7  # written, compressed, overviews: a pixel and map
 MAP_FILES_S = 0.8  # of a further map: its styles, areas, levels, whatever its size
 FETCH_BYTES_S = 2e7  # of a store or server; a guess that no machine's network tells
+CUBED = 0.5  # of the bytes of maps: those of rates.zarr
 START_S = 1.9  # of a command: imports; in the first stage of a run, whichever it is
 #: Of the cost of all draws at a pixel, what one of few shares costs: random features and kernels.
 SHARE = 0.58
@@ -226,7 +227,8 @@ def foresee(config: Config, sizes: Sizes, measured: Probe, workers: int | None =
         worker_bytes=fit_bytes(
             config, sizes, model, 1, n_values(config, sizes, measured), driver=False
         ),
-        disk_bytes=_disk(sizes),
+        disk_bytes=_disk(sizes)
+        + (0 if config.series is None else series_file_bytes(sizes, model, measured)),
         disk_free=shutil.disk_usage(_standing(config.output.dir)).free,
         memory=_memory(config),
         pays=_pays(config, fitted, measured),
@@ -324,7 +326,10 @@ def _pays(config: Config, read: Passage, measured: Probe) -> int:
 def _disk(sizes: Sizes) -> int:
     b = sizes.bytes
     stored = b["bags.zarr"] + b["grid.zarr"]
-    return stored + max(b["scratch"], b["maps"] + b["drafts"])
+    # Drafts of all maps of a pass; a series has its maps in a cube as well.
+    drafts = b["drafts"] * min(TOGETHER, sizes.periods.mapped)
+    cube = b["maps"] * CUBED if sizes.periods.mapped > 1 else 0
+    return stored + max(b["scratch"], b["maps"] + round(cube) + drafts)
 
 
 def _standing(path: Path) -> Path:

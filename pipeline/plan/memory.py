@@ -112,6 +112,13 @@ def _series_bytes(sizes: Sizes, model: Any, measured: Probe) -> int:
     return round(8 * (measured.kept + numbers))
 
 
+def series_file_bytes(sizes: Sizes, model: Any, measured: Probe) -> int:
+    """Return the bytes of the model of a series on disk: the sites of each of its draws."""
+    # Roots between shared values have half as many rows; loads have a column an area.
+    site = measured.n_shared * (measured.n_inducing - measured.n_shared // 2)
+    return 8 * sizes.periods.fitted * (1 + model.n_member) * site
+
+
 def _site_size(measured: Probe) -> int:
     """Return the numbers of a site, or of the moments, of one period."""
     return measured.n_shared * measured.n_inducing  # none between the effects of two areas

@@ -361,6 +361,8 @@ def test_a_series_is_foreseen_and_grows_with_its_periods(tmp_path: Path) -> None
         assert 0 < before.seconds[1] < after.seconds[1] or after.name == "ingest"
         assert before.peak_bytes <= after.peak_bytes
     assert long.fit_flops == pytest.approx(2 * short.fit_flops)
+    site = 8 * 44 * (60 - 44 // 2)  # bytes of a period of a draw, as the model is written
+    assert long.disk_bytes - short.disk_bytes > 3 * site
 
 
 def test_the_probe_times_a_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
