@@ -363,10 +363,11 @@ def _check_match(
     for value, row, text in given_by.cells():
         if text is None or text in known:
             continue
-        if text not in elsewhen:
-            extra.append((text, int(row), given_by.period))
-        elif not is_missing(value):  # a wide table has a cell of every area and period
-            extra.append((text, int(row), given_by.period))
+        # A wide table has a cell of every area and period.
+        if is_missing(value) and (text in elsewhen or given_by.spelling.wide):
+            continue
+        extra.append((text, int(row), given_by.period))
+        if text in elsewhen:
             untimely.append(text)
     if not extra:
         return
@@ -390,6 +391,8 @@ def _check_match(
     walk = given_by.spelling.crosswalk
     remedy += ", or let `disagg check --fix` propose "
     remedy += "a crosswalk of names" if walk is None else f"lines for {Path(walk).name}"
+    if given_by.period and ELSEWHEN not in areas.attrs:
+        remedy += "; or, where an area was split or merged with time, list it in areas.changes"
     proposed = hint or pairing(given, known, id_column, table, areas, f"{noun}s")
     if proposed:
         told(words, f"{proposed}, or {remedy}")
