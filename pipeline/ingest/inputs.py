@@ -415,7 +415,7 @@ def describe_inputs(config: Config, inputs: Inputs) -> dict[str, str]:
         found[f"{config.model.responses}.weight"] = total
     if y is not None and areas is not None and y.isna().any():
         absent = list(titles_of(areas, config.areas.name)[y.isna().to_numpy()])
-        found[config.model.responses] += f"; {describe_missing(absent, len(y))}"
+        found[config.model.responses] += f"; {describe_missing(absent, len(y), config)}"
     if inputs.population is not None:
         found["population"] = _describe_raster(inputs.population.source)
     for name, layer in inputs.covariates.items():

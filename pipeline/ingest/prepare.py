@@ -346,5 +346,5 @@ def summary_of(everything: BagStore, config: Config, progress: Progress) -> dict
         **suppressed_summary(store),
         "left_out": left,
         "balance": balance,
-        **summarise(everything, progress),
+        **summarise(everything, config, progress),
     }

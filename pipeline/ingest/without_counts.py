@@ -38,23 +38,27 @@ def check_merged(config: Config, repairs: Repairs, place: str, problems: list[Pr
             problems.append(Problem(place, found, remedy))
 
 
-def describe_missing(absent: Sequence[str], n_area: int) -> str:
-    """Say how many areas have no count or label, and which."""
+def describe_missing(absent: Sequence[str], n_area: int, config: Config) -> str:
+    """Say how many areas have no count or label, and which; of a series, in its last period."""
     share = len(absent) / n_area
+    when, how = "", "predicted only"
+    if config.series is not None:
+        when, how = f" in {config.period}", "predicted there, from other areas and periods"
     text = (
-        f"{len(absent):,} of {n_area:,} areas ({100 * share:.3g} %) have no count or label (0 "
-        f"is one) and are predicted only: {name_first(absent, N_NAMED)}"
+        f"{len(absent):,} of {n_area:,} areas ({100 * share:.3g} %) have no count or label{when} "
+        f"(0 is one) and are {how}: {name_first(absent, N_NAMED)}"
     )
     return f"warning: {text}" if share > MUCH else text
 
 
-def summarise(store: BagStore, progress: Progress) -> dict[str, Any]:
+def summarise(store: BagStore, config: Config, progress: Progress) -> dict[str, Any]:
     """Log and return number, share and exposure of the areas without a count, and the repairs.
 
     Parameters
     ----------
     store : BagStore
         With the areas without a count.
+    config : Config
     progress : Progress
     """
     left = store.attrs["left_out"]
@@ -72,7 +76,8 @@ def summarise(store: BagStore, progress: Progress) -> dict[str, Any]:
             "unpredicted": unpredicted,
         }
         unit = store.attrs["weight_unit"]
-        progress.log(f"ingest: {describe_missing(absent, n_all)}; {exposure:,.0f} {unit} in them")
+        text = describe_missing(absent, n_all, config)
+        progress.log(f"ingest: {text}; {exposure:,.0f} {unit} in them")
     if unpredicted:
         named = name_first(unpredicted, N_NAMED)
         progress.log(f"ingest: not predicted, for want of a pixel with all values: {named}")

@@ -35,13 +35,16 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
     source = config.response
     given = file_name(source.path or config.areas.path)
     period = f", period {config.period}" if config.period else ""
+    of = f" {sizes['n_areas']:,}"
+    if config.series is not None:
+        first, last = config.series.periods[0], config.series.periods[-1]
+        of, period = "", f", {first} to {last}; this page maps {config.period}"
     surface = "people" if config.population is None else file_name(config.population.path)
     found = [
         ("Mapped", f"the {words.quantity} of each pixel{words.in_unit(', in {}')}"),
         (
             "From",
-            f"the {words.totals} of {sizes['n_areas']:,} areas: column “{source.value}” of "
-            f"{given}{period}",
+            f"the {words.totals} of{of} areas: column “{source.value}” of {given}{period}",
         ),
         ("Areas", _areas(config)),
         ("People", surface if config.population is not None else "not given: rates are per km2"),

@@ -13,6 +13,7 @@ from rich.table import Table
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.registry import find_likelihood
 from pipeline.config.schema import Config
+from pipeline.config.series import Series
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
 from pipeline.evaluation.forecasts import tell_forecasts
@@ -176,7 +177,12 @@ def _subtitle(found: Found) -> str:
     words = found.config.response_kind
     fitted = found.areas["in_training"].astype(bool)
     text = words.quantity.capitalize() + words.in_unit(" in {}")
-    text += f", from the {words.totals} of {int(fitted.sum()):,} areas"
+    series, n_fitted = found.config.series, int(fitted.sum())
+    if series is None:
+        text += f", from the {words.totals} of {n_fitted:,} areas"
+    else:
+        text += f", from the {words.totals} of areas in {_periods(series)}; in "
+        text += f"{found.config.period} of {n_fitted:,} areas"
     if words.countable:
         own = found.areas.loc[fitted]
         text += f" ({number(float(own['observed'].sum()))} {words.total}"
@@ -186,6 +192,14 @@ def _subtitle(found: Found) -> str:
     if n_other:
         text += f"; {n_other:,} more {'area is' if n_other == 1 else 'areas are'} predicted"
     return f"{text}."
+
+
+def _periods(series: Series) -> str:
+    """Return the periods of a series in words, such as "28 weeks, 2020-W35 to 2021-W11"."""
+    labels, step = series.periods, series.calendar.step
+    if len(labels) == 1:
+        return f"one {step}, {labels[0]}"
+    return f"{len(labels):,} {step}s, {labels[0]} to {labels[-1]}"
 
 
 def left_out(record: Mapping[str, Any]) -> list[str]:
