@@ -26,7 +26,7 @@ GIB = 2**30
 CACHE_BYTES = 256e6  # of decoded pixels that a store keeps, and of raster blocks that GDAL keeps
 # Bytes, measured on the simulated countries (docs/plan.md).
 BASE = {"ingest": 0.42, "fit": 0.5, "predict": 0.55}  # GiB of libraries
-COPIES = 3  # of the sites of a series: for past forecasts, and areas left out
+COPIES = 1  # of the sites of a series, besides: for past forecasts, or areas left out
 FORK = 100e6  # of a process beside the stage's own: its heap
 MEMBER_BYTES = 20  # of ingest: a pixel in an area
 ARENA = 6  # arrays of a block's pixels by inducing values
