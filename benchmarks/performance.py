@@ -294,6 +294,15 @@ class Rows:
         new.replace(self._path)
 
 
+def made_page(results: Path = RESULTS / "performance.json") -> str:
+    """Return the page of all files of figures that it shows."""
+    others = (
+        read_results(results.with_name(name))
+        for name in ("speed.json", "before.json", "ingest.json")
+    )
+    return page(json.loads(results.read_text(encoding="utf-8")), *others)
+
+
 def main() -> None:
     """Measure, and write the page."""
     os.environ.setdefault("DISAGG_SHARED_DATA", str(ROOT.parent / "shared/data"))
@@ -314,12 +323,8 @@ def main() -> None:
         return
     for name in options.designs:
         measure(name, options.work.resolve(), options.results, options.again)
+    options.page.write_text(made_page(options.results), encoding="utf-8")
     told = json.loads(options.results.read_text(encoding="utf-8"))
-    others = [
-        read_results(options.results.with_name(name))
-        for name in ("speed.json", "before.json", "ingest.json")
-    ]
-    options.page.write_text(page(told, *others), encoding="utf-8")
     if lines := parts_without_reason(told["designs"]):
         raise SystemExit("\n".join(lines))
 

@@ -28,7 +28,6 @@ from benchmarks import (
     pairs,
     peers,
     performance,
-    performance_page,
     sbc,
     sbc_months,
     sbc_page,
@@ -137,12 +136,11 @@ def pages() -> Found:
     """Pages made of figures are those of the files."""
     told = json.loads((RESULTS / "mil_papers.json").read_text(encoding="utf-8"))
     sets = json.loads((RESULTS / "mil_sets.json").read_text(encoding="utf-8"))
-    stages = [json.loads((RESULTS / f"{n}.json").read_text()) for n in ("performance", "speed")]
     made: dict[Path, str] = {
         evidence.PAGE: evidence.render(),
         mil_papers.PAGE: mil_papers.page(told),
         mil_page.PAGE: mil_page.page(sets),
-        performance.ROOT / "docs/performance.md": performance_page.page(*stages),
+        performance.ROOT / "docs/performance.md": performance.made_page(),
     }
     wrong = [path.name for path, text in made.items() if path.read_text(encoding="utf-8") != text]
     parts = {
