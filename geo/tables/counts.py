@@ -104,18 +104,6 @@ def margins_of(
     return margins if (margins > 0).any() else None
 
 
-def words_for_missing(given: ResponseColumn, suppression: Suppression | None = None) -> list[str]:
-    """Return cells whose word is taken for no value, such as ``row 5 (id M03: 'n/a')``."""
-    return [
-        f"{given.word} {row} (id {area}: {value.strip()!r})"
-        for value, row, area in given.cells()
-        if isinstance(value, str)
-        and value.strip()
-        and is_missing(value)
-        and not (suppression and suppression.interval(value))
-    ]
-
-
 def read_labels(
     path: str | Path | None,
     areas: gpd.GeoDataFrame,

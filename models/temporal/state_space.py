@@ -14,8 +14,10 @@ Frazier (1963; Bierman 1973): backward run the slopes of ``log Z`` by the predic
     mu_t = C'(H'g + mu),    Lambda_t = C' Lambda C + H'B' S^-1 B H,
 
 which need no inverse of a covariance (constants have no noise), and which are, at the same time,
-the adjoints by the transition matrices. Draws are those of Durbin & Koopman (2002): a path of the
-prior, moved by the smoothed mean of what the sites see of it; exact where states have no noise.
+the adjoints by the transition matrices. All of it is hundreds of products of small matrices, one
+after the other, for which threads of BLAS wait longer than they compute: 463 states by 120 periods
+are smoothed in a third of the time by one. Draws are those of Durbin & Koopman (2002): a path of
+the prior, moved by the smoothed mean of what the sites see of it; exact where states have no noise.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from models.backend.arrays import cholesky
+from models.backend.blas import one_blas_thread
 from models.core.errors import NumericalError
 from models.temporal.markov import Constant, MarkovKernel
 from models.temporal.path_prior import Group, SiteSlopes, Smoothed
@@ -81,6 +84,7 @@ class StateSpace:
         self._steps, self._start = np.diff(self.times), start
         self._made: dict[float, list[np.ndarray]] = {}
 
+    @one_blas_thread()
     def after(self, sites: Sequence[Site]) -> StateSpace:
         """Return the prior of the periods after those of ``sites``, which are known."""
         n = len(sites)
@@ -188,6 +192,7 @@ class StateSpace:
             kept.append(_Kept(mean, cov, gain, lower, self._spread(site.root.T), g))
         return kept, log_z
 
+    @one_blas_thread()
     def smooth(self, sites: Sequence[Site], *, slopes: bool = False) -> Smoothed:
         """Return the posterior of all ``v_t``.
 
@@ -207,6 +212,7 @@ class StateSpace:
         mean, log_z, by_time = self._smoothed(_roots(sites), take, slopes=slopes)
         return Smoothed(mean, cov[::-1], log_z, by_time)
 
+    @one_blas_thread()
     def site_slopes(self, sites: Sequence[Site]) -> SiteSlopes:
         """Return what slopes by functions of the sites need; see :class:`SiteSlopes`.
 
@@ -322,6 +328,7 @@ class StateSpace:
         """Draw paths of ``v`` from the prior: (n_period, n_value, n_draws)."""
         return prior_paths(self.groups, self.times, n_draws, rng)
 
+    @one_blas_thread()
     def draws(self, sites: Sequence[Site], n_draws: int, rng: np.random.Generator) -> np.ndarray:
         """Draw ``v_1 ... v_T`` jointly from the posterior: (n_period, n_value, n_draws)."""
         drawn = self.prior_draws(n_draws, rng)

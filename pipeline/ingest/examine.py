@@ -63,7 +63,7 @@ from pipeline.ingest.table_suspicions import (
     table_suspicions,
     tested_suspicions,
 )
-from pipeline.ingest.written_counts import written_suspicions
+from pipeline.ingest.written_counts import words_suspicions, written_suspicions
 from pipeline.responses.table import Columns
 from pipeline.storage.object_commit import zarr_at
 from pipeline.store.aligned_grid import NO_COVARIATE, GridSummary, read_pixels
@@ -131,6 +131,7 @@ def examine(
         ids, titles = areas[AREA_ID].to_numpy(), titles_of(areas, config.areas.name)
         found += swapped_suspicions(config, areas, list(inputs.opened))
         found += table_suspicions(config, areas)
+        found += words_suspicions(config, areas)
         found += area_value_suspicions(config)
         found += period_suspicions(config)
         found += encoding_suspicions("areas", config.areas, areas)

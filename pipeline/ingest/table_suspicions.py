@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import geopandas as gpd
 import numpy as np
 import pandas as pd
@@ -18,7 +16,6 @@ from geo.core.columns import (
 )
 from geo.core.errors import InputError, name_first
 from geo.sources.boundary_formats import takes_encoding
-from geo.tables.counts import words_for_missing
 from geo.tables.encodings import garbled, likely_encoding
 from geo.tables.registry import read_table
 from geo.tables.response_column import MOST_CHARACTERS, MOST_UNKNOWN
@@ -28,24 +25,21 @@ from pipeline.config.level_schema import LevelAreas
 from pipeline.config.schema import Config
 from pipeline.ingest.counted import area_changes
 from pipeline.ingest.raster_suspicions import Suspicion
-from pipeline.ingest.responses import column_of, place_of, suppression_of
+from pipeline.ingest.responses import place_of, suppression_of
 from pipeline.ingest.without_counts import own_file
-from pipeline.store.level_areas import titles_of
 
 N_NAMED = 5
 MOST_ROWS = 1_000_000  # that are looked at one by one
-_ID = re.compile(r"(?<=\(id ).+(?=: )")
 
 
 def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
-    """Return suspicions about the text of the table: its encoding, ids, words for no value.
+    """Return suspicions about the text of the table: its encoding, ids, rows that were cut.
 
     An id is suspicious if it is that of an area but for its spelling.
     """
     spec = config.response
     where = "column of the areas" if own_file(config) else spec.path
     place = f"{config.model.responses} ({where})"
-    titles = dict(zip(areas[AREA_ID], titles_of(areas, config.areas.name), strict=True))
     found: list[Suspicion] = []
     table = None
     if spec.path is not None:
@@ -57,24 +51,13 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
             return found
         if len(table) > MOST_ROWS:  # no table of areas: what is wrong with it is a problem
             return found
-    columns = () if config.series is not None else (spec.value, getattr(spec, "tested", None))
-    for column in filter(None, columns):  # of a series, all periods are looked at together
-        asked = column_of(config, areas, column)
-        words = words_for_missing(asked, suppression_of(config)) if asked else []
-        if words:
-            each = [_ID.sub(lambda m: titles.get(m[0], m[0]), text) for text in words]
-            text = f"column {column!r} has no number in {name_first(each, N_NAMED)}"
-            remedy = "these areas are predicted alone; write 0 where nobody fell ill, else nothing"
-            found.append(Suspicion("missing", place, text, remedy))
     frame = areas if table is None else table
     found += _value_suspicions(config, frame, place)
     if table is None:
         return found
     if short := table.attrs.get("short"):
-        rows_named = name_first([f"row {row}" for row in short], N_NAMED)
-        text = (
-            f"has rows with fewer cells than its header: {rows_named}; the rest is taken as empty"
-        )
+        cut = name_first([f"row {row}" for row in short], N_NAMED)
+        text = f"has rows with fewer cells than its header: {cut}; the rest is taken as empty"
         found.append(Suspicion("cells", place, text, "complete them, or see where they were cut"))
     if spec.encoding is None and table.attrs.get("encoding") == WINDOWS:
         cells = zip(rows, zip(*(table[name] for name in table), strict=True), strict=True)

@@ -55,7 +55,6 @@ class _Written:
 
     apart: list[tuple[str, str]] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
-    words: list[tuple[str, str]] = field(default_factory=list)
     n_plain: int = 0
     n_positive: int = 0
     long: bool = False
@@ -85,6 +84,29 @@ class _Written:
         return n_apart > 0 and most_plain and (few or self.long)
 
 
+def words_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]:
+    """Return suspicions about words for no value, such as n/a, in any period that the run reads."""
+    spec, found = config.response, []
+    titles = dict(zip(areas[AREA_ID], titles_of(areas, config.areas.name), strict=True))
+    for column in filter(None, (spec.value, getattr(spec, "tested", None))):
+        each = [
+            (part.path, f"{_where(part, row, area, titles)}: {value.strip()!r})")
+            for part in _parts(config, areas)
+            for value, row, area in _cells(config, part, column)
+            if isinstance(value, str) and value.strip() and is_missing(value)
+        ]
+        if each:
+            named = name_first([said for _, said in each], N_NAMED)
+            what = "these areas are predicted alone"
+            if config.series is not None:
+                what = "these are taken as missing"
+            remedy = f"{what}; write 0 where nobody fell ill, else nothing"
+            place = f"{config.model.responses} ({each[0][0]})"
+            text = f"column {column!r} has no number in {named}"
+            found.append(Suspicion("missing", place, text, remedy))
+    return found
+
+
 def written_suspicions(
     config: Config, areas: gpd.GeoDataFrame, told: Collection[str]
 ) -> list[Suspicion]:
@@ -108,8 +130,7 @@ def written_suspicions(
     for column in filter(None, (spec.value, getattr(spec, "tested", None))):
         written = _Written()
         for part in parts:
-            if column in part.table:
-                _read(config, part, column, titles, written)
+            _read(config, part, column, titles, written)
         if written.mixed and not declared:
             remedy = "write plain digits"
             if len(written.marks) == 1:
@@ -117,10 +138,6 @@ def written_suspicions(
                 remedy += f', or set counts.{key}: "{next(iter(written.marks))}" if it is right'
             text = f"column {column!r} has a separator among digits, and plain digits elsewhere:"
             found.append(_suspicion("separator", written.apart, text, remedy))
-        if written.words and config.series is not None:  # of one period all are looked at anyway
-            text = f"column {column!r} has no number in"
-            remedy = "these counts are missing; write 0 where nobody fell ill, else nothing"
-            found.append(_suspicion("missing", written.words, text, remedy))
         few = 0 < len(written.broken) < FRACTIONS * written.n_positive
         if (
             few
@@ -171,30 +188,28 @@ def _parts(config: Config, areas: gpd.GeoDataFrame) -> Iterator[_Part]:
             yield _Part(path, str(period), table[at], rows[at], word)
 
 
+def _cells(config: Config, part: _Part, column: str) -> Iterator[tuple[Any, int, str]]:
+    """Yield value, row and id of the cells of a column that have an id and are no interval."""
+    own = config.response.id or config.areas.id
+    if column not in part.table or own not in part.table:
+        return
+    suppression, ids = suppression_of(config), id_text(part.table[own])
+    for value, row, area in zip(part.table[column], part.rows, ids, strict=True):
+        if area is not None and suppression.interval(value) is None:
+            yield value, int(row), area
+
+
+def _where(part: _Part, row: int, area: str, titles: Mapping[str, str]) -> str:
+    period = f", {part.period}" if part.period else ""
+    return f"{part.word} {row} (id {titles.get(area, area)}{period}"
+
+
 def _read(
     config: Config, part: _Part, column: str, titles: Mapping[str, str], written: _Written
 ) -> None:
     """Look at the cells of a column as ingest reads them; those that it refuses are left out."""
-    spec, suppression = config.response, suppression_of(config)
-    every = zip(
-        part.table[column], part.rows, id_text(part.table[spec.id or config.areas.id]), strict=True
-    )
-    shown = [
-        (value, row, area)
-        for value, row, area in every
-        if area is not None and suppression.interval(value) is None
-    ]
-
-    def where(row: int, area: str) -> str:
-        period = f", {part.period}" if part.period else ""
-        return f"{part.word} {row} (id {titles.get(area, area)}{period}"
-
-    written.words += [
-        (part.path, f"{where(row, area)}: {value.strip()!r})")
-        for value, row, area in shown
-        if isinstance(value, str) and value.strip() and is_missing(value)
-    ]
-    cells = [each for each in shown if not is_missing(each[0])]
+    spec = config.response
+    cells = [each for each in _cells(config, part, column) if not is_missing(each[0])]
     texts = [value.strip() for value, _, _ in cells if isinstance(value, str)]
     spelling = spec.spelling.detected(texts)
     asked = set(spelling.may_be_thousands(texts, whole=True))
@@ -202,4 +217,4 @@ def _read(
         number = spelling.number_or_nan(value)
         if not np.isfinite(number) or number < 0 or str(value).strip() in asked:
             continue
-        written.add(part.path, value, number, where(row, area))
+        written.add(part.path, value, number, _where(part, row, area, titles))

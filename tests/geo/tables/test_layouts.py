@@ -13,7 +13,7 @@ from geo.core.columns import AREA_ID
 from geo.core.errors import InputError
 from geo.core.spelling import USUAL, Spelling
 from geo.core.suppressed import Suppression
-from geo.tables.counts import margins_of, read_counts, words_for_missing
+from geo.tables.counts import margins_of, read_counts
 from geo.tables.crosswalk import read_crosswalk, write_crosswalk
 from geo.tables.name_matching import Area, propose
 from geo.tables.response_column import read_column
@@ -238,13 +238,6 @@ def test_parents_of_a_crosswalk_are_found_or_asked_for(tmp_path):
     counts, problems = _walked(tmp_path, lines, rows, ["A"], columns, parent="in")
     assert not problems
     assert counts["A"] == 3
-
-
-def test_a_mark_of_suppressed_counts_is_no_word_for_a_missing_one(tmp_path):
-    pd.DataFrame({"code": ["A", "C"], "cases": ["-", "n/a"]}).to_csv(tmp_path / "c.csv")
-    given = _column(tmp_path / "c.csv")
-    assert words_for_missing(given, Suppression({"-": (1, 4)})) == ["row 3 (id C: 'n/a')"]
-    assert len(words_for_missing(given)) == 2
 
 
 @pytest.mark.parametrize(("cell", "told"), [("*", True), ("<5.5", True), ("many", False)])

@@ -11,7 +11,7 @@ import pytest
 from geo.core.columns import AREA_ID
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
-from pipeline.ingest.written_counts import written_suspicions
+from pipeline.ingest.written_counts import words_suspicions, written_suspicions
 from tests.pipeline.series_inputs import areas, counts, write_inputs
 
 
@@ -48,11 +48,24 @@ def test_a_mark_that_is_between_no_thousands_is_one_of_decimals(tmp_path: Path) 
     assert text.endswith('or set counts.decimal: "," if it is right')
 
 
+def _words(directory: Path, keys: str = "", model: str = "") -> list[str]:
+    config = write_inputs(directory)
+    table = _with({("A03", "2024-02"): "n/a", ("A04", "2024-03"): "-"})
+    table.to_csv(directory / "cases.csv", index=False)
+    text = config.read_text().replace("period: month", f"period: month{keys}", 1)
+    config.write_text(text.replace("inducing: 6", f"inducing: 6{model}", 1))
+    frame = gpd.GeoDataFrame(areas().assign(**{AREA_ID: areas()["id"]}))
+    return [f"{s.code}: {s.found}" for s in words_suspicions(load_config(config), frame)]
+
+
 def test_words_for_no_count_are_told_of_every_period(tmp_path: Path) -> None:
-    (text,) = _told(tmp_path, _with({("A03", "2024-02"): "n/a"}))
-    assert text.startswith(
-        "missing: column 'cases' has no number in row 21 (id A03, 2024-02: 'n/a')"
-    )
+    one, other = "row 21 (id A03, 2024-02: 'n/a')", "row 38 (id A04, 2024-03: '-')"
+    said = "missing: column 'cases' has no number in "
+    assert _words(tmp_path) == [f"{said}{one}, {other}"]
+    # A mark of suppressed counts is no word for a missing one.
+    assert _words(tmp_path, keys=', suppressed: {"-": [1, 4]}') == [f"{said}{one}"]
+    # Of measured values as well, which are no counts.
+    assert _words(tmp_path, model="\n  likelihood: normal") == [f"{said}{one}, {other}"]
 
 
 def test_a_separator_that_is_declared_or_everywhere_is_not(tmp_path: Path) -> None:
