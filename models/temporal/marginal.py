@@ -32,8 +32,9 @@ from models.backend.blas import on_all_cores
 from models.core.errors import NumericalError
 from models.temporal.markov import IMAGINARY
 from models.temporal.path_prior import Group, SiteSlopes, Smoothed
+from models.temporal.path_slopes import traced
+from models.temporal.prior_paths import prior_paths
 from models.temporal.sites import Arrow, Site, Split
-from models.temporal.state_space import prior_paths, traced
 
 LEAST = 1e-13  # eigenvalue of a correlation between periods that counts as none
 

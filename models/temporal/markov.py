@@ -43,9 +43,14 @@ class MarkovKernel(ABC):
         return len(self.names)
 
     @property
+    def still_states(self) -> np.ndarray:
+        """Which states never move: (n_state,) bool. They are independent of those that do."""
+        return np.zeros(self.n_state, dtype=bool)
+
+    @property
     def still(self) -> bool:
-        """Whether the state never moves."""
-        return False
+        """Whether no state ever moves."""
+        return bool(self.still_states.all())
 
     @abstractmethod
     def start(self, step: float) -> np.ndarray:
@@ -117,7 +122,11 @@ class Constant(MarkovKernel):
     """1: what stays as it is."""
 
     names = ()
-    still = True
+
+    @property
+    @override
+    def still_states(self) -> np.ndarray:
+        return np.ones(1, dtype=bool)
 
     @override
     def start(self, step: float) -> np.ndarray:
@@ -306,8 +315,8 @@ class TimeSum(MarkovKernel):
 
     @property
     @override
-    def still(self) -> bool:
-        return all(part.still for part in self.parts)
+    def still_states(self) -> np.ndarray:
+        return np.concatenate([part.still_states for part in self.parts])
 
     def _split(self, theta: np.ndarray) -> list[np.ndarray]:
         ends = np.cumsum([len(self.parts) - 1, *(part.n_theta for part in self.parts)])

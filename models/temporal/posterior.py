@@ -44,8 +44,8 @@ from models.temporal.joint_moments import JointMoments
 from models.temporal.kept_moments import KeptMoments, Moments
 from models.temporal.near import ConditionNear, near
 from models.temporal.path_prior import PathPrior
+from models.temporal.prior_paths import draw_paths
 from models.temporal.sites import Site, Split, unpacked
-from models.temporal.state_space import draw_paths
 from models.temporal.temporal_model import TemporalModel
 from models.temporal.time_text import STILL
 

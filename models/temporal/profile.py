@@ -60,6 +60,7 @@ Evaluate = Callable[[Sequence[int], ParamsOf, bool, Take], list[Any]]
 #: Memory of the smoothers that run at the same time, for the differences of a Hessian.
 AT_ONCE_BYTES = 1 << 29
 SMALL = 1e-3  # share of a slope for a difference
+STEP = 1e-4  # of a difference of gradients, in logarithms: they are exact to ten digits
 
 
 @dataclass(frozen=True)
@@ -329,22 +330,23 @@ class HeldSites:
             ]
         )
 
-    def hessian(self, step: float) -> np.ndarray:
-        """Return the Hessian by mean, ``theta`` and ``time``, by differences of ``step``."""
+    def hessian(self) -> np.ndarray:
+        """Return the Hessian by mean, ``theta`` and ``time``, by differences of the gradient.
+
+        To one side: they are short, and a gradient costs a smoother of all periods.
+        """
         params = self._state.params
         phi = np.concatenate([params["mean"], params["theta"], params["time"]])
         n_theta = params["theta"].size
-        away = [(k, sign * step) for k in range(phi.size) for sign in (1.0, -1.0)]
+        away = [np.zeros(phi.size), *(STEP * np.eye(phi.size))]
 
-        def gradient(one: tuple[int, float]) -> np.ndarray:
-            at = phi.copy()
-            at[one[0]] += one[1]
+        def gradient(offset: np.ndarray) -> np.ndarray:
+            at = phi + offset
             return self.gradient(at[0], at[1 : 1 + n_theta], at[1 + n_theta :])
 
         most = max(1, AT_ONCE_BYTES // self._model.state_space(self._state).n_byte)
         rows = np.stack(on_all_cores(gradient, away, most))
-        found = (rows[0::2] - rows[1::2]) / (2.0 * step)
-        return symmetric(found)
+        return symmetric((rows[1:] - rows[0]) / STEP)
 
 
 class Turn:

@@ -14,7 +14,6 @@ from models.aggregate.hyperparameter_chain import AGREE, Chain, explore
 from models.aggregate.profile_bound import Point, Profile
 from models.aggregate.quasi_newton import fall_at, member_offsets
 from models.aggregate.refinement import UNPROMISED, Members, Refinement, stages_of
-from models.aggregate.site_evidence import STEP
 from models.backend.blas import on_all_cores
 from models.core.block import BagBlock
 from models.core.protocol import BagSums, State, override
@@ -29,7 +28,7 @@ MOST_CHAINED = 1000
 # Nats a bag that half the draws of a chain may be above the optimum of the bound.
 BY_BAG = 0.05
 # Of all hyperparameters, in logarithms: nearer than this the held sites' Hessian is not taken anew.
-# It costs a smoother for each hyperparameter, twice.
+# It costs a smoother for each hyperparameter.
 NEAR_BY = 1.0
 
 
@@ -70,7 +69,7 @@ class TemporalSearch(Search):
     @override
     def _told_by_sites(self, state: State) -> np.ndarray:
         assert self.space_time is not None
-        return HeldSites(self.space_time, state).hessian(STEP)
+        return HeldSites(self.space_time, state).hessian()
 
     @override
     def unknown(self, state: State, n_phi: int) -> list[int]:

@@ -93,10 +93,11 @@ class Arrow:
     own: np.ndarray
 
     @classmethod
-    def of(cls, dense: np.ndarray, split: Split) -> Arrow:
-        """Return that of a whole matrix (n_value, n_value)."""
-        rows = dense[split.shared]
-        return cls(rows[:, split.shared], rows[:, split.own], np.diag(dense)[split.own])
+    def of(cls, dense: np.ndarray, split: Split, place: np.ndarray | None = None) -> Arrow:
+        """Return that of a whole matrix (n_value, n_value), and ``place`` of each value in it."""
+        place = np.arange(split.n_value) if place is None else place
+        shared, own = split.parts(place)
+        return cls(dense[np.ix_(shared, shared)], dense[np.ix_(shared, own)], np.diag(dense)[own])
 
     @classmethod
     def named(cls, arrays: Arrays, name: str) -> Arrow:
@@ -244,11 +245,10 @@ def signed_roots(precision: Arrow, split: Split) -> tuple[Site, Site]:
     usual = STEEP * length.sum() / max(np.abs(own).sum(), np.finfo(float).tiny)
     parts = _apart(own, cross, length, np.inf)
     residual = precision.shared - parts[0].shared + parts[1].shared
-    value, vector = np.linalg.eigh(0.5 * (residual + residual.T))
+    value, vector = _eigen(residual)
     if value.size and value[0] < -LEAST and (length > usual * np.abs(own)).any():
         parts = _apart(own, cross, length, usual)
-        residual = precision.shared - parts[0].shared + parts[1].shared
-        value, vector = np.linalg.eigh(0.5 * (residual + residual.T))
+        value, vector = _eigen(precision.shared - parts[0].shared + parts[1].shared)
     found = []
     for sign, part in zip((1.0, -1.0), parts, strict=True):
         used = sign * value > LEAST
@@ -256,6 +256,17 @@ def signed_roots(precision: Arrow, split: Split) -> tuple[Site, Site]:
         load = np.divide(part.cross, part.own, out=np.zeros_like(cross), where=part.own > 0)
         found.append(Site(np.zeros(split.n_value), root, load, part.own, split))
     return found[0], found[1]
+
+
+def _eigen(residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues and vectors of the symmetric part; none where all are too small.
+
+    Where an area is one pixel its effect has all of it, and nothing is left.
+    """
+    found = 0.5 * (residual + residual.T)
+    if np.linalg.norm(found) <= LEAST:
+        return np.zeros(0), np.zeros((found.shape[0], 0))
+    return np.linalg.eigh(found)
 
 
 def _apart(

@@ -11,6 +11,7 @@ from models.temporal.marginal import MarginalPath
 from models.temporal.path_prior import Group, PathPrior
 from models.temporal.sites import Split
 from models.temporal.state_space import StateSpace
+from models.temporal.states import Part
 
 
 def path_prior(groups: Sequence[Group], times: np.ndarray, split: Split) -> PathPrior:
@@ -60,20 +61,24 @@ def smoother_sizes(
         Periods and effects of areas; of ``groups`` the number of the latter does not matter.
     """
     own, n_shared = np.arange(split.n_value)[split.own], split.shared.size
-    n_state = still = moving = 0
+    n_x = n_still = n_moving = still = moving = 0
     for group in groups:
-        shared = np.setdiff1d(group.values, own).size
-        n_state += shared * group.kernel.n_state
+        part, shared = Part(group), np.setdiff1d(group.values, own).size
+        n = shared + (n_own if shared < group.values.size else 0)
+        n_x += n * part.h.size
+        n_still += n * part.holds
+        n_moving += n * bool(part.h.size)
         if group.kernel.still:
             still += shared
         else:
             moving += shared
-        n_state += group.kernel.n_state * n_own if shared < group.values.size else 0
     unknown = still + moving * n_period
     rank = min(n_shared, n_own) + n_own if split.n_own else n_shared
+    both = n_x + n_still
+    of_a_period = 4.0 * n_x * both * rank + rank * n_still**2 + n_moving * both * (both + n_moving)
     filtered = SmootherSize(
-        8.0 * n_period * n_state**2 * rank,
-        float(n_period) * n_state * (n_state + 2 * (n_shared + n_own)),
+        n_period * of_a_period + n_still**3,
+        float(n_period) * n_x * (both + 2 * (n_shared + n_own)),
     )
     of_an_area = (
         1.5 * n_period**2 * moving**2

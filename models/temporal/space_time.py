@@ -39,10 +39,10 @@ from models.temporal.path_prior import Group, PathPrior
 from models.temporal.periods import Period, PeriodSource, PeriodSummary
 from models.temporal.placing import Points, climb_pixels, constant_values, place_terms
 from models.temporal.posterior import PathPosterior, PeriodDraws, path_posterior
+from models.temporal.prior_paths import groups_by_time
 from models.temporal.search import TemporalRefinement
 from models.temporal.sites import Site, Split, packed
 from models.temporal.smoother import path_prior
-from models.temporal.state_space import groups_by_time
 from models.temporal.time_text import (
     SpaceTimeText,
     auto_text,

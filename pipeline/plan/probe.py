@@ -338,7 +338,7 @@ def _probe_series(
         of_driver(update, 2),
         predict,
         draw,
-        2 * n_phi * n_period * of_driver(gradient, 1),
+        (1 + n_phi) * n_period * of_driver(gradient, 1),
         n_value,
         n_value - n_own,
         there.kept,

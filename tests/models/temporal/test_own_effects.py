@@ -71,6 +71,20 @@ def test_the_bound_and_its_gradient_are_those_of_all_values_together(best: Any) 
     np.testing.assert_allclose(*gradients, atol=2e-3 * np.abs(gradients[1]).max())
 
 
+def test_the_hessian_of_held_sites_is_that_of_central_differences(best: Any) -> None:
+    apart, _, mine, _ = best
+    held, params = HeldSites(apart.model, mine), mine.params
+    found, n = held.hessian(), params["theta"].size
+    phi = np.concatenate([params["mean"], params["theta"], params["time"]])
+
+    def gradient(at: np.ndarray) -> np.ndarray:
+        return held.gradient(at[0], at[1 : 1 + n], at[1 + n :])
+
+    by = 1e-3 * np.eye(phi.size)
+    expected = [(gradient(phi + away) - gradient(phi - away)) / 2e-3 for away in by]
+    np.testing.assert_allclose(found, expected, atol=1e-3 * np.abs(found).max())
+
+
 def test_pixels_and_averages_are_those_of_all_values_together(best: Any) -> None:
     apart, together, mine, theirs = best
     bags = apart.model.with_area(apart.start.fixed, apart.source.read(1))

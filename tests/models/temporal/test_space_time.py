@@ -368,7 +368,7 @@ def test_draws_in_parts_are_draws_of_one(fitted: SpaceTime) -> None:
         return fitted.predict_bags(bags, period=time, draws=drawn).draws
 
     np.testing.assert_array_equal(aggregates(one, 2.0), aggregates(whole, 2.0))
-    parts = list(fitted.posterior_.draws_in_parts([150] * 4, np.random.default_rng(6), times))
+    parts = list(fitted.posterior_.draws_in_parts([600] * 4, np.random.default_rng(6), times))
     # Each costs features at every pixel: two draws of the hyperparameters are one of a part.
     assert [len(each.at(1.0).parts) for each in parts] == [1] * 4
     assert np.unique([each.at(1.0).member[0] for each in parts], return_counts=True)[1].tolist() \
@@ -376,15 +376,15 @@ def test_draws_in_parts_are_draws_of_one(fitted: SpaceTime) -> None:
     found = np.log([[aggregates(each, time) for time in (1.0, 3.0)] for each in parts])
     other = np.log(
         [
-            aggregates(fitted.sample_functions(600, np.random.default_rng(7), times), t)
+            aggregates(fitted.sample_functions(2400, np.random.default_rng(7), times), t)
             for t in (1.0, 3.0)
         ]
     )
-    pooled = np.concatenate(list(found), axis=1)  # (2, 600, n_bag)
+    pooled = np.concatenate(list(found), axis=1)  # (2, 2400, n_bag)
     sd = other.std(axis=1)
-    error = (pooled.mean(axis=1) - other.mean(axis=1)) / (sd * np.sqrt(2 / 600))
+    error = (pooled.mean(axis=1) - other.mean(axis=1)) / (sd * np.sqrt(2 / 2400))
     assert np.abs(error).max() < 4.5
-    np.testing.assert_allclose(pooled.std(axis=1), sd, rtol=0.2)
+    np.testing.assert_allclose(pooled.std(axis=1), sd, rtol=0.1)
     across = (found[:, 0] - pooled.mean(axis=1)[0]) * (found[:, 1] - pooled.mean(axis=1)[1])
     joint = ((other[0] - other[0].mean(axis=0)) * (other[1] - other[1].mean(axis=0))).mean(axis=0)
     np.testing.assert_allclose(across.mean(axis=(0, 1)), joint, atol=0.2 * float(sd.max()) ** 2)

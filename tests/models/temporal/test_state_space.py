@@ -9,10 +9,18 @@ import pytest
 
 from models.core.errors import NumericalError
 from models.temporal.marginal import MarginalPath
-from models.temporal.markov import Constant, Matern12, Matern32, Season, TimeSum
+from models.temporal.markov import (
+    Constant,
+    MarkovKernel,
+    Matern12,
+    Matern32,
+    Season,
+    TimeSum,
+)
 from models.temporal.path_prior import Group, PathPrior
+from models.temporal.prior_paths import draw_paths, with_theta
 from models.temporal.sites import Arrow, Site, Split, beside, signed_roots
-from models.temporal.state_space import StateSpace, draw_paths, with_theta
+from models.temporal.state_space import StateSpace
 
 TIMES = np.array([0.0, 1.0, 2.5, 3.0, 7.0])
 N, T = 9, 5
@@ -95,6 +103,19 @@ def test_smoother_is_the_dense_posterior(way: str) -> None:
     assert sum(site.expected(m, s) for site, m, s in each) - found.log_z == pytest.approx(kl)
 
 
+@pytest.mark.parametrize("kernel", [Constant(), Matern32()])
+def test_all_values_may_hold_still_or_move(kernel: MarkovKernel) -> None:
+    split, sites = Split(N), _sites(Split(N))
+    groups = [Group(kernel, kernel.start(1.0), np.arange(N))]
+    mean, cov, log_z, _ = _dense(groups, sites)
+    found = StateSpace(groups, TIMES).smooth(sites, slopes=True)
+    np.testing.assert_allclose(found.mean.ravel(), mean, atol=1e-12)
+    np.testing.assert_allclose(found.cov[1].shared, cov[N : 2 * N, N : 2 * N], atol=1e-12)
+    assert found.log_z == pytest.approx(log_z, abs=1e-12)
+    drawn = StateSpace(groups, TIMES, split=split).draws(sites, 4, np.random.default_rng(1))
+    assert drawn.shape == (T, N, 4)
+
+
 @WAYS
 def test_slopes_by_the_sites_need_the_precision_times_the_covariance(way: str) -> None:
     groups, sites = _groups(), _sites(SPLITS[way])
@@ -133,6 +154,16 @@ def test_joint_draws_have_the_moments_of_all_periods(way: str) -> None:
     sd = np.sqrt(np.diag(cov))
     assert np.abs((drawn.mean(axis=1) - mean) / sd).max() < 5.0 / np.sqrt(n)
     assert np.abs(np.cov(drawn) - cov).max() < 7.0 * (sd**2).max() / np.sqrt(n)
+
+
+@WAYS
+def test_joint_draws_know_what_was_before(way: str) -> None:
+    groups, sites = _groups(), _sites(SPLITS[way])
+    rest = _dense(groups, sites)[0].reshape(T, N)[2:]
+    sd = np.sqrt(np.diag(_dense(groups, sites)[1])).reshape(T, N)[2:]
+    late = _prior(way, groups).after(sites[:1]).after(sites[1:2])
+    drawn = late.draws(sites[2:], 4000, np.random.default_rng(5))
+    assert np.abs((drawn.mean(axis=2) - rest) / sd).max() < 5.0 / np.sqrt(4000)
 
 
 @WAYS
