@@ -270,6 +270,15 @@ class TemporalProfile(Profile[Visited]):
         grad["theta"] = grad["theta"] + basis.backward(turn.shared, turn.own)
         return self.pack(grad)
 
+    def slopes_with_q_held(self, state: State) -> np.ndarray:
+        """Return the gradient by the likelihood's own parameters alone, 0 by others: (n_phi,)."""
+        found = self._found(state, slopes=True)
+        grad = {name: np.zeros_like(state.params[name]) for name in self.names}
+        by_prior = self._space_time.log_prior(state)[1]
+        for name in self._space_time.resolved_likelihood.parameters:
+            grad[name] = by_prior[name] + sum(own.sums[name] for own in found.sums)
+        return self.pack(grad)
+
     def _slopes_at(self, state: State, found: Visited) -> list[tuple[float, Smoothed]]:
         """Return posteriors under which to take the slopes of ``log Z``, and their shares.
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from models.aggregate.fit_memory import Memory, Search
+from models.aggregate.fit_memory import START_INVERSE, Memory, Search
 from models.aggregate.hyperparameter_chain import AGREE, Chain, explore
-from models.aggregate.profile_bound import Point, Profile
+from models.aggregate.profile_bound import Point, Profile, with_phi
 from models.aggregate.quasi_newton import fall_at, member_offsets
 from models.aggregate.refinement import UNPROMISED, Members, Refinement, stages_of
 from models.backend.blas import on_all_cores
@@ -23,6 +23,7 @@ from models.temporal.sites import filled
 from models.temporal.temporal_model import TemporalModel
 from models.training.few_pixels import ALL_PIXELS
 
+NEAR = 0.05  # step of a difference with ``q`` held, in logarithms
 # Areas times periods whose evidence is explored: its cost grows by the third power.
 MOST_CHAINED = 1000
 # Nats a bag that half the draws of a chain may be above the optimum of the bound.
@@ -63,8 +64,25 @@ class TemporalSearch(Search):
         if self._hessian is not None and np.abs(phi - self._hessian[0]).max() < NEAR_BY:
             return self._hessian[1].copy()
         hessian = super().site_hessian(state, n_phi)
+        for k in self.unknown(state, n_phi):
+            hessian[k, k] = self._curvature_by(state, phi, k)
         self._hessian = (phi, hessian)
         return hessian.copy()
+
+    def _curvature_by(self, state: State, phi: np.ndarray, k: int) -> float:
+        """Return the curvature by one of the likelihood's own parameters, with ``q`` held.
+
+        A pass over the bags on either side. Where ``q`` follows there is less of it: a step is
+        rather too short than too long, and steps too long are what costs.
+        """
+        profile, ends = self.few, []
+        assert isinstance(profile, TemporalProfile)
+        for sign in (1.0, -1.0):
+            away = phi.copy()
+            away[k] += sign * NEAR
+            params = with_phi(state.params, profile.names, away)
+            ends.append(profile.slopes_with_q_held(replace(state, params=params))[k])
+        return min((ends[0] - ends[1]) / (2.0 * NEAR), -1.0 / START_INVERSE)
 
     @override
     def _told_by_sites(self, state: State) -> np.ndarray:

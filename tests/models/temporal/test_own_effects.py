@@ -85,6 +85,20 @@ def test_the_hessian_of_held_sites_is_that_of_central_differences(best: Any) -> 
     np.testing.assert_allclose(found, expected, atol=1e-3 * np.abs(found).max())
 
 
+def test_the_slope_by_the_likelihoods_parameter_with_q_held_is_a_difference(best: Any) -> None:
+    apart, _, mine, _ = best
+    names, by = apart.model.resolved_likelihood.parameters, 1e-4
+    assert names
+    found = apart.profile.slopes_with_q_held(mine)
+    for k, name in enumerate(names, start=found.size - len(names)):
+        ends = []
+        for sign in (1.0, -1.0):
+            params = {**mine.params, name: mine.params[name] + sign * by}
+            ends.append(apart.profile._found(replace(mine, params=params), slopes=False).bound)
+        assert found[k] == pytest.approx((ends[0] - ends[1]) / (2 * by), rel=1e-4)
+    assert not found[: found.size - len(names)].any()
+
+
 def test_pixels_and_averages_are_those_of_all_values_together(best: Any) -> None:
     apart, together, mine, theirs = best
     bags = apart.model.with_area(apart.start.fixed, apart.source.read(1))
