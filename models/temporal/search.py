@@ -9,11 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from models.aggregate.fit_memory import START_INVERSE, Memory, Search
+from models.aggregate.fit_memory import CLIMB, CURVATURE, START_INVERSE, Memory, Search
 from models.aggregate.hyperparameter_chain import AGREE, Chain, explore
 from models.aggregate.profile_bound import Point, Profile, with_phi
 from models.aggregate.quasi_newton import fall_at, member_offsets
-from models.aggregate.refinement import UNPROMISED, Members, Refinement, stages_of
+from models.aggregate.refinement import (
+    FAR,
+    UNPROMISED,
+    Climb,
+    Members,
+    Refinement,
+    stages_of,
+)
 from models.backend.blas import on_all_cores
 from models.core.block import BagBlock
 from models.core.protocol import BagSums, State, override
@@ -175,6 +182,21 @@ class TemporalMembers(Members):
         return np.concatenate(rows)
 
 
+class TemporalClimb(Climb):
+    """A climb that asks for the curvature as soon as its steps gain little.
+
+    Noise of the counts and short drifts take each other's place along bent ridges, where steps that
+    learn the curvature on the way creep: they do not know how the two bend together, and the
+    curvature's differences do. One pass costs here as much as a fit of one period.
+    """
+
+    @override
+    def terminate(self, state: State) -> int:
+        memory = Memory.of(state)
+        first = memory.curved is None and not memory.tries
+        return CURVATURE if first and memory.gained < FAR else super().terminate(state)
+
+
 class TemporalRefinement(Refinement):
     """Advances a fit of several periods to its optimum.
 
@@ -213,6 +235,7 @@ class TemporalRefinement(Refinement):
             space_time=model,
         )
         self._stages = stages_of(self._search, TemporalMembers(self._search, model, whole, pieces))
+        self._stages[CLIMB] = TemporalClimb(self._search, few)
 
 
 class FewByPeriod:
