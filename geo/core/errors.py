@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from geo.core.addresses import redacted
 from geo.core.text_safety import one_line_text
@@ -74,9 +75,27 @@ class InputError(GeoError, ValueError):
         """Whether all problems may pass by themselves."""
         return all(problem.transient for problem in self.problems)
 
-    def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Problem, ...]]]:
+    def __reduce__(self) -> tuple[type[InputError], tuple[Any, ...]]:
         # Workers send errors by pickle, whose default rebuilds them from the message alone.
         return type(self), (self.problems,)
+
+
+class VariablesError(InputError):
+    """A source has several variables, and none was chosen.
+
+    Parameters
+    ----------
+    problems : Problem or iterable of Problem
+    names : iterable of str
+        Of all of them.
+    """
+
+    def __init__(self, problems: Problem | Iterable[Problem], names: Iterable[str]) -> None:
+        super().__init__(problems)
+        self.names = tuple(names)
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[Any, ...]]:
+        return type(self), (self.problems, self.names)
 
 
 def name_first(items: Sequence[object], limit: int = 5) -> str:

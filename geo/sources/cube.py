@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from geo.core.errors import InputError, Problem, name_first
+from geo.core.errors import InputError, Problem, VariablesError, name_first
 from geo.core.stopping import stop_if_asked
 from geo.grids.grid import Tile
 from geo.sources.cube_axes import NoGridError, cube_crs, grid_axes, is_coordinate
@@ -262,7 +262,7 @@ def _variable(path: str, data: Any, choice: BandChoice) -> tuple[str, int | None
         return f"Band{band}", None
     found = f"has {len(known)} variables ({name_first(known, N_NAMED)})"
     remedy = f"choose one with the key `variable`, such as `variable: {known[0]}`"
-    raise InputError(Problem(path, found, remedy))
+    raise VariablesError(Problem(path, found, remedy), known)
 
 
 def _bands(own: Any, name: str, others: Sequence[str], time: TimeAxis) -> tuple[Band, ...]:

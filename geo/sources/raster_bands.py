@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from rasterio.enums import ColorInterp
 
-from geo.core.errors import InputError, Problem, name_first
+from geo.core.errors import Problem, VariablesError, name_first
 from geo.sources.raster_header import BandChoice
 from geo.sources.source import (
     N_NAMED,
@@ -37,7 +37,7 @@ def choose_variable(path: str, variable: str | None, subdatasets: Sequence[str])
         found = f"has {len(by_name)} variables ({name_first(list(by_name), N_NAMED)})"
         name, whole = next(iter(by_name.items()))
         remedy = f"choose one with the key `variable`, such as `variable: {name}`, or give {whole}"
-        raise InputError(Problem(path, found, remedy))
+        raise VariablesError(Problem(path, found, remedy), by_name)
     if variable not in by_name:
         raise unknown(path, "variable", variable, list(by_name))
     return by_name[variable]

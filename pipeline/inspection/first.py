@@ -109,7 +109,7 @@ def _population(found: Guess) -> Iterator[str]:
         why = found.why.get("population", "no raster of people: rates are per km2")
         yield f"# population: {why}"
         return
-    section: dict[str, object] = {"path": _marked(people, found)}
+    section = _raster(people, found)
     dense = DENSITY.search(f"{people.name} {people.about.unit} {people.about.description}".lower())
     if dense is not None:
         section["density"] = True
@@ -129,12 +129,22 @@ def _covariates(found: Guess) -> Iterator[str]:
     for name, each in found.covariates.items():
         unit = each.about.unit or "unit not told"
         n = f"; {len(each.labels)} files" if each.labels else ""
-        yield f"  {_text(name)}: {{path: {_text(_marked(each, found))}}}   # {_plain(unit)}{n}"
+        yield f"  {_text(name)}: {_flow(_raster(each, found))}   # {_plain(unit)}{n}"
     for name, (table, pairing, column, period) in found.tables.items():
         section = {"table": table.path, "id": pairing.table_id, "value": column}
         if period is not None:
             section["period"] = period
         yield f"  {_text(name)}: {_flow(section)}   # by area: its pixels share it"
+
+
+def _raster(each: RasterFile, found: Guess) -> dict[str, object]:
+    """Return what a section says of a raster: its path, and which of its bands."""
+    section: dict[str, object] = {"path": _marked(each, found)}
+    if each.variable:
+        section["variable"] = each.variable
+    if each.by_time:
+        section["time"] = PERIOD
+    return section
 
 
 def _marked(each: RasterFile, found: Guess) -> str:

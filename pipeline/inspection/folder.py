@@ -15,10 +15,11 @@ import pandas as pd
 import pyogrio
 
 from geo.core.columns import is_missing
-from geo.core.errors import InputError, Problem, one_line
+from geo.core.errors import InputError, Problem, VariablesError, one_line
 from geo.core.spelling import USUAL
 from geo.core.suppressed import Suppression
 from geo.sources.boundary_formats import BOUNDARIES, read_geoparquet
+from geo.sources.raster_header import BandChoice
 from geo.sources.registry import source_of
 from geo.sources.source import Description
 from geo.tables.registry import read_table
@@ -83,11 +84,30 @@ class TableFile:
 
 @dataclass(frozen=True)
 class RasterFile:
-    """A raster; ``{period}`` in its path stands for several files."""
+    """A raster, or a variable of one; ``{period}`` in its path stands for several files.
+
+    Attributes
+    ----------
+    path : str
+    about : Description
+    labels : tuple of str
+        What stands for ``{period}``.
+    variable : str
+        "" where it has one.
+    by_time : bool
+        Whether it has a band of each period of the counts.
+    """
 
     path: str
     about: Description
     labels: tuple[str, ...] = ()
+    variable: str = ""
+    by_time: bool = False
+
+    @property
+    def title(self) -> str:
+        """How a user names it."""
+        return f"{self.path}:{self.variable}" if self.variable else self.path
 
     @property
     def years(self) -> bool:
@@ -102,7 +122,7 @@ class RasterFile:
     @property
     def name(self) -> str:
         """Return a name of a covariate: that of the file, without a date."""
-        stem = Path(self.path.replace("{period}", "")).stem
+        stem = self.variable or Path(self.path.replace("{period}", "")).stem
         return re.sub(r"\W+", "_", stem).strip("_").lower() or "raster"
 
 
@@ -154,9 +174,7 @@ class Folder:
                     frame, skip = _below_title(first, pattern, sheet)
                     self.tables.append(TableFile(pattern, sheet, frame, labels, skip))
             if suffix in RASTERS:
-                source = source_of(first)
-                self.rasters.append(RasterFile(pattern, source.describe(), labels))
-                source.close()
+                self.rasters += _variables(pattern, first, labels)
         except InputError as error:
             self.left.append(f"{pattern}: {error.problems[0].found}")
             if suffix in (".csv", ".xlsx"):  # a text may be notes
@@ -184,6 +202,21 @@ class Folder:
             frame = BOUNDARIES.of(path)(path, layer)
             if frame.geom_type.isin(["Polygon", "MultiPolygon"]).any():
                 self.boundaries.append(Boundary(pattern, layer, frame))
+
+
+def _variables(pattern: str, path: Path, labels: tuple[str, ...]) -> list[RasterFile]:
+    """Return a raster, or each variable of one that has several."""
+    names: tuple[str, ...] = ("",)
+    try:
+        source_of(path).close()
+    except VariablesError as error:
+        names = error.names
+    found = []
+    for name in names:
+        source = source_of(path, BandChoice(variable=name or None))
+        found.append(RasterFile(pattern, source.describe(), labels, name))
+        source.close()
+    return found
 
 
 def _below_title(path: Path, name: str, sheet: str | None) -> tuple[pd.DataFrame, int]:

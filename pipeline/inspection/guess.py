@@ -15,7 +15,7 @@ from geo.core.columns import (
     id_text,
     name_column,
 )
-from geo.core.errors import InputError, Problem
+from geo.core.errors import InputError, Problem, name_first
 from geo.core.period_text import read_periods
 from geo.sources.source import crs_remedy
 from geo.tables.id_proposals import by_period
@@ -243,30 +243,31 @@ def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
     for each in folder.rasters:
         if each.labels and found.step is None and PEOPLE.search(each.name):  # of which year?
             rasters += [replace(each, path=p, labels=()) for p in each.paths]
-        elif _usable(each, found):
-            rasters.append(each)
+        else:
+            own = replace(each, by_time=_by_time(each, found))
+            rasters += [own] if _usable(own, found) else []
     truths = [each for each in rasters if _TRUTH.search(each.name)]
     found.truth = truths[0] if len(truths) == 1 and not found.labels else None
-    found.left += [f"{each.path}: one of several truths" for each in truths if found.truth is None]
+    found.left += [f"{each.title}: one of several truths" for each in truths if found.truth is None]
     rest = [each for each in rasters if each not in truths]
     named = [each for each in rest if PEOPLE.search(f"{each.name} {each.about.unit}".lower())]
     if found.weight is not None and found.counts is not None and not named:
         found.why["population"] = f"people are the column {found.weight} of the counts"
     elif rest:
         text = "Which raster has the people?"
-        known = [each.path for each in named]
-        given = known if len(known) == 1 else [*(known or [r.path for r in rest]), NONE]
+        known = [each.title for each in named]
+        given = known if len(known) == 1 else [*(known or [r.title for r in rest]), NONE]
         answer = _one(ask, "population", text, given)
-        found.population = next((each for each in rest if each.path == answer), None)
+        found.population = next((each for each in rest if each.title == answer), None)
     found.weight = None if found.population is not None else found.weight
     for each in rest:
         if each == found.population:
             continue
         if each in named and found.population is not None:
-            found.left.append(f"{each.path}: people are {found.population.path}")
+            found.left.append(f"{each.title}: people are {found.population.title}")
             continue
         if each.name in found.covariates:
-            found.left.append(f"{each.path}: {found.covariates[each.name].path} has its name")
+            found.left.append(f"{each.title}: {found.covariates[each.name].title} has its name")
         else:
             found.covariates[each.name] = each
 
@@ -279,8 +280,8 @@ def _usable(each: RasterFile, found: Guess) -> bool:
         why = about.trouble[0]
     elif about.crs is None:
         why = f"has no CRS; {crs_remedy(about)}"
-    elif len(about.bands) > 1:
-        why = f"has {len(about.bands)} bands; add it with `band`, `variable`, `time` or `aggregate`"
+    elif len(about.bands) > 1 and not each.by_time:
+        why = f"has {len(about.bands)} bands; add it with {_choice(each, found)}"
     elif each.labels and not moving:
         why = f"{len(each.labels)} files of periods, and the counts have one: add the one of theirs"
     elif each.labels and not each.years and not set(each.labels) & set(found.texts):
@@ -289,8 +290,31 @@ def _usable(each: RasterFile, found: Guess) -> bool:
     elif not _overlaps(about, found.areas):
         why = "does not overlap the areas"
     if why:
-        found.left.append(f"{each.path}: {why}")
+        found.left.append(f"{each.title}: {why}")
     return not why
+
+
+def _by_time(each: RasterFile, found: Guess) -> bool:
+    """Return whether a raster has one band of each period of the counts."""
+    times = [band.time for band in each.about.bands]
+    texts = set(found.texts) if found.step is not None else set()
+    return bool(texts) and len(times) > 1 and all(_n_within(times, text) == 1 for text in texts)
+
+
+def _n_within(times: Sequence[str], text: str) -> int:
+    return len([time for time in times if re.match(rf"{re.escape(text)}(?!\d)", time)])
+
+
+def _choice(each: RasterFile, found: Guess) -> str:
+    """Return the keys that make one layer of several bands."""
+    times = [band.time for band in each.about.bands]
+    texts = sorted(set(found.texts))
+    if found.step is None or not all(times):
+        return "`band`, `variable`, `time` or `aggregate`"
+    if any(_n_within(times, text) > 1 for text in texts):
+        return '`time: "{period}"` and `aggregate: mean` (or sum, min, max)'
+    gone = [text for text in texts if not _n_within(times, text)]
+    return f'`time: "{{period}}"`, when it has {name_first(gone)}'
 
 
 def _overlaps(about: object, areas: Boundary) -> bool:

@@ -10,6 +10,8 @@ import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
+import rasterio
+import xarray as xr
 import yaml
 
 from pipeline.cli.check import all_problems
@@ -113,6 +115,39 @@ def _title_of_text(directory: Path) -> None:
     write_raster(directory / "people.tif", people())
 
 
+def write_cube(path: Path, times: pd.DatetimeIndex, *names: str) -> None:
+    """Write a NetCDF on the grid of the people with a value of each time."""
+    own = path.with_suffix(".tif")
+    write_raster(own, people())
+    with rasterio.open(own) as source:
+        (height, width), place = source.shape, source.transform
+        crs = {"crs_wkt": source.crs.to_wkt()}
+    own.unlink()
+    shape = (len(times), height, width)
+    values = np.random.default_rng(2).random(shape, dtype=np.float32)
+    data = xr.Dataset(
+        {name: (("time", "y", "x"), values, {"grid_mapping": "spatial_ref"}) for name in names},
+        {
+            "time": times,
+            "y": place.f + place.e * (np.arange(height) + 0.5),
+            "x": place.c + place.a * (np.arange(width) + 0.5),
+            "spatial_ref": ((), 0, crs),
+        },
+    )
+    data.to_netcdf(path, engine="h5netcdf")
+
+
+def _cubes(directory: Path) -> None:
+    """Write a cube of two variables by month, and one of days."""
+    areas().to_file(directory / "areas.gpkg")
+    counts().to_csv(directory / "cases.csv", index=False)
+    write_raster(directory / "people.tif", people())
+    months = pd.date_range(f"{MONTHS[0]}-01", periods=len(MONTHS) + 2, freq="MS")
+    write_cube(directory / "climate.nc", months, "rain", "temp")
+    days = pd.date_range(f"{MONTHS[0]}-01", periods=31 * len(MONTHS), freq="D")
+    write_cube(directory / "daily.nc", days, "wind")
+
+
 TITLED = {
     "areas": {"path": "areas.gpkg", "id": "id"},
     "population": {"path": "people.tif"}, "grid": {"like": "people.tif"},
@@ -162,6 +197,16 @@ WRITTEN = [
         "population": {"path": "people.tif"}, "grid": {"like": "people.tif"},
         "time": {"step": "month"},
     }),
+    (_cubes, {
+        "areas": {"path": "areas.gpkg", "id": "id"},
+        "counts": {"path": "cases.csv", "id": "id", "value": "cases", "period": "month"},
+        "population": {"path": "people.tif"}, "grid": {"like": "people.tif"},
+        "covariates": {
+            name: {"path": "climate.nc", "variable": name, "time": "{period}"}
+            for name in ("rain", "temp")
+        },
+        "time": {"step": "month"},
+    }),
     (_files, {
         "areas": {"path": "areas.gpkg", "id": "id"},
         "counts": {"path": "cases_{period}.csv", "id": "id", "value": "cases"},
@@ -183,6 +228,15 @@ def test_a_folder_makes_a_configuration_that_passes(
     assert made.read_text().count("#") > 5
     assert all_problems(made)[0] == []
     assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
+
+
+def test_of_a_cube_with_several_times_a_period_the_keys_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _cubes(tmp_path)
+    assert main(["init", str(tmp_path), "--yes"]) == 0
+    told = 'bands; add it with `time: "{period}"` and `aggregate: mean` (or sum, min, max)'
+    assert f"not used: daily.nc: has {31 * len(MONTHS)} {told}" in capsys.readouterr().out
 
 
 def _two_people(directory: Path) -> None:
