@@ -39,6 +39,8 @@ class Memory:
         Times that the curvature was taken, and passes over the bags.
     curved : int
         Whether the inverse is that of another's optimum.
+    curved_at : float
+        The bound where the curvature was taken last, nats.
     unknown, differences : (n,) int64, (n, n_phi) float64
         Hyperparameters whose curvature was found by differences, and these rows of the Hessian.
     steps, bends : (n, n_phi) float64
@@ -64,6 +66,7 @@ class Memory:
     tries: int | None = None
     passes: int | None = None
     curved: int | None = None
+    curved_at: float | None = None
     unknown: np.ndarray | None = None
     differences: np.ndarray | None = None
     steps: np.ndarray | None = None

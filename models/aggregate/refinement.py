@@ -207,7 +207,7 @@ class Curvature:
 
     def step(self, state: State) -> State:
         """Take the Hessian."""
-        search, profile = self._search, self._search.few
+        search, profile, before = self._search, self._search.few, Memory.of(state)
         at = search.point(profile, state, EXACT_Q)
         phi = profile.pack(at.state.params)
         hessian = search.site_hessian(at.state, phi.size)
@@ -221,12 +221,19 @@ class Curvature:
                 hessian[k] = hessian[:, k] = (up.grad - down.grad) / (2 * DIFFERENCE)
         fresh = Memory(
             stage=CURVATURE,
-            tries=(Memory.of(state).tries or 0) + 1,
+            tries=(before.tries or 0) + 1,
+            curved_at=at.value,
             unknown=np.array(unknown, dtype=np.int64),
             differences=hessian[unknown],
         )
         inverse = bounded_inverse(-0.5 * (hessian + hessian.T))
-        return replace(fresh.at(at, inverse, np.inf), failed=None).into(at.state)
+        found = replace(fresh.at(at, inverse, np.inf), failed=None)
+        if before.curved_at is not None and not before.stuck:
+            # Along bent ridges a curvature promises more than there is: what a whole climb with
+            # the last one gained is known.
+            gained = max(at.value - before.curved_at, 0.0)
+            found = replace(found, left=gained) if gained < search.tolerance else found
+        return found.into(at.state)
 
     def terminate(self, state: State) -> int:
         """Go back to a climb that its curvature misled."""

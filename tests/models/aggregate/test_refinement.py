@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from scipy.optimize import minimize
 
 from models import Bags, VBAgg
 from models.aggregate import refinement, vbagg
+from models.aggregate.fit_memory import CLIMB, MEMBERS, Memory
 from models.aggregate.profile_bound import Point, ProfileBound
 from models.aggregate.quasi_newton import (
     MOST_DEVIATION,
@@ -17,8 +20,10 @@ from models.aggregate.quasi_newton import (
     bounded_inverse,
     member_offsets,
 )
+from models.aggregate.refinement import Curvature
 from models.core.errors import NumericalError
 from models.core.persist import state_arrays, state_from
+from models.core.protocol import State
 from models.training.executor import BagsSource, ThreadExecutor
 from models.training.loop import Training, start_training, train
 from models.training.optim import Plateau
@@ -285,3 +290,29 @@ def test_every_pass_of_a_fit_is_reported(bags):
         "climb", "curvature", "hyperparameter draw 1 of 4", "hyperparameter draw 3 of 4"
     ]  # fmt: skip
     assert seen[-1].nats_left < model.nats_left
+
+
+@pytest.mark.parametrize(
+    ("gained", "failed", "following"),
+    [(0.01, 0, MEMBERS), (0.2, 0, CLIMB), (0.01, 2, CLIMB), (None, 0, CLIMB)],
+)
+def test_what_a_whole_climb_did_not_gain_is_not_left(
+    gained: float | None, failed: int, following: int
+) -> None:
+    """A curvature that promises .36 nats sends a fit back, unless a climb just had nothing."""
+    at = Point(State({"phi": np.zeros(2)}, {}), -3.0, np.full(2, 0.6), 0.0, 1)
+    few = SimpleNamespace(pack=lambda params: params["phi"])
+    search: Any = SimpleNamespace(
+        few=few,
+        cap=0,
+        tolerance=0.05,
+        after_curvature=MEMBERS,
+        point=lambda *_: at,
+        site_hessian=lambda *_: -np.eye(2),
+        unknown=lambda *_: [],
+    )
+    memory = Memory(failed=failed, tries=1, curved_at=None if gained is None else -3.0 - gained)
+    stage = Curvature(search)
+    state = stage.step(memory.into(at.state))
+    assert stage.terminate(state) == following
+    assert Memory.of(state).left == pytest.approx(0.01 if following == MEMBERS else 0.36)
