@@ -205,11 +205,14 @@ def ours(
 def scores(draws: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
     """Return scores by month ahead, of provinces with a count: draws (h, n_draws, n), y (h, n)."""
     found: dict[str, Any] = {}
+    inside_90: list[np.ndarray] = []
     for own, seen in zip(draws, y, strict=True):
         good = np.isfinite(seen)
+        inside = np.full(seen.size, np.nan)
         own, seen = own[:, good].astype(float), seen[good]
         below, same = (own < seen).mean(axis=0), (own == seen).mean(axis=0)
         rank = below + same * rng.random(seen.size)  # ties of counts by their randomised rank
+        inside[good] = (rank > 0.05) & (rank < 0.95)
         row = {
             "crps": crps(own, seen).mean(),
             "crps_log": crps(np.log1p(own), np.log1p(seen)).mean(),
@@ -220,7 +223,11 @@ def scores(draws: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> dict[s
         }
         for name, value in row.items():
             found.setdefault(name, []).append(float(value))
-    return found
+        inside_90.append(inside)
+    by_province = [
+        (int(np.nansum(own)), int(np.isfinite(own).sum())) for own in np.transpose(inside_90)
+    ]
+    return {**found, "inside_90": by_province}
 
 
 def log_score(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -262,8 +269,12 @@ def summary(records: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         found[name] = {
             key: float((np.array([each[key] for each in own]) * n).sum() / n.sum())
             for key in own[0]
-            if key != "n"
+            if key not in ("n", "inside_90")
         }
+        inside, counts = np.array([each["inside_90"] for each in own]).sum(axis=0).T
+        share = inside[counts > 0] / counts[counts > 0]
+        for key, level in {"lowest": 0.0, "tenth": 0.1, "median": 0.5, "highest": 1.0}.items():
+            found[name][f"province_90_{key}"] = float(np.quantile(share, level))
     return found
 
 
