@@ -3,37 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from models.temporal.states import Part, Still
-
-
-@dataclass(frozen=True)
-class Step:
-    """What the way back needs of one step of the filter.
-
-    Attributes
-    ----------
-    mean : (n_x, 1 + n_still) float64
-        ``a, T`` after the update.
-    cov : (n_x, n_x) float64
-    half, inner : (n_x, rank) float64, (rank, n_x) float64
-        ``G`` and ``L^-1 B H``.
-    w : (rank, 1 + n_still) float64
-        ``L^-1 B H a, W``.
-    pull : (n_x,) float64
-        ``H' lambda``.
-    """
-
-    mean: np.ndarray
-    cov: np.ndarray
-    half: np.ndarray
-    inner: np.ndarray
-    w: np.ndarray
-    lower: np.ndarray
-    pull: np.ndarray
+from models.temporal.states import Part, Step, Still
 
 
 class PathSlopes:

@@ -37,10 +37,10 @@ from scipy.linalg import solve_triangular
 from models.backend.blas import one_blas_thread
 from models.core.errors import NumericalError
 from models.temporal.path_prior import Group, SiteSlopes, Smoothed
-from models.temporal.path_slopes import PathSlopes, Step
+from models.temporal.path_slopes import PathSlopes
 from models.temporal.prior_paths import prior_paths
 from models.temporal.sites import Arrow, Site, Split
-from models.temporal.states import Part, Still, root_of
+from models.temporal.states import Part, Step, Still, root_of
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,34 @@ class Still:
         return Still(self.mean + half.T @ z, half), log_z
 
 
+@dataclass(frozen=True)
+class Step:
+    """What the way back needs of one step of :mod:`models.temporal.state_space`.
+
+    Attributes
+    ----------
+    mean : (n_x, 1 + n_still) float64
+        ``a, T`` after the update.
+    cov : (n_x, n_x) float64
+    half, inner : (n_x, rank) float64, (rank, n_x) float64
+        ``G`` and ``L^-1 B H``.
+    w : (rank, 1 + n_still) float64
+        ``L^-1 B H a, W``.
+    lower : (rank, rank) float64
+        ``L``.
+    pull : (n_x,) float64
+        ``H' lambda``.
+    """
+
+    mean: np.ndarray
+    cov: np.ndarray
+    half: np.ndarray
+    inner: np.ndarray
+    w: np.ndarray
+    lower: np.ndarray
+    pull: np.ndarray
+
+
 def root_of(seen: np.ndarray) -> np.ndarray:
     """Return the lower root of ``1 + seen``.
 
