@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from models.aggregate.fit_memory import CLIMB, CURVATURE, START_INVERSE, Memory, Search
+from models.aggregate.fit_memory import CLIMB, CURVATURE, DONE, START_INVERSE, Memory, Search
 from models.aggregate.hyperparameter_chain import AGREE, Chain, explore
 from models.aggregate.profile_bound import Point, Profile, with_phi
 from models.aggregate.quasi_newton import fall_at, member_offsets
@@ -21,9 +21,10 @@ from models.aggregate.refinement import (
     Refinement,
     stages_of,
 )
+from models.backend.arrays import give_back_freed_memory
 from models.backend.blas import on_all_cores
 from models.core.block import BagBlock
-from models.core.protocol import BagSums, State, override
+from models.core.protocol import BagSums, Info, State, override
 from models.temporal.profile import HeldSites, ParamsOf, Take, TemporalProfile
 from models.temporal.series_evidence import SeriesEvidence, find_series_places
 from models.temporal.sites import filled
@@ -236,6 +237,13 @@ class TemporalRefinement(Refinement):
         )
         self._stages = stages_of(self._search, TemporalMembers(self._search, model, whole, pieces))
         self._stages[CLIMB] = TemporalClimb(self._search, few)
+
+    @override
+    def step(self, state: State) -> tuple[State, Info]:
+        state, info = super().step(state)
+        if Memory.of(state).stage == DONE:
+            give_back_freed_memory()  # matrices of all periods, of many sizes: gigabytes of gaps
+        return state, info
 
 
 class FewByPeriod:
