@@ -231,8 +231,8 @@ class Curvature:
         if before.curved_at is not None and not before.stuck:
             # Along bent ridges a curvature promises more than there is: what a whole climb with
             # the last one gained is known.
-            gained = max(at.value - before.curved_at, 0.0)
-            found = replace(found, left=gained) if gained < search.tolerance else found
+            left = abs(at.value - before.curved_at) + at.left
+            found = replace(found, left=left) if left < search.tolerance else found
         return found.into(at.state)
 
     def terminate(self, state: State) -> int:
@@ -463,7 +463,7 @@ class Refinement:
         memory = Memory.of(state)
         if memory.stage != DONE:
             return False, ""
-        if info.stopped or memory.left > self._search.tolerance:
+        if info.stopped or not memory.left <= self._search.tolerance:  # or not a number
             return False, f"{memory.left:.2g} nats may be left to gain{info.stopped}"
         return True, ""
 

@@ -379,7 +379,8 @@ class _Joint:
         ``(F V F' + r r' - W) / 2`` with ``F = (1 - W K) D``, ``r = (1 - W K)(lambda - D y)``.
         """
         prior = self._prior
-        by_k: list[np.ndarray | float] = [0.0] * len(prior.groups)
+        n_all = prior._all.size
+        by_k = [np.zeros((n_all, n_all)) for _ in prior.groups]
         first = 0
         for each in prior._shared:
             rank, n = each.root.shape[1], each.places.size

@@ -60,7 +60,7 @@ Evaluate = Callable[[Sequence[int], ParamsOf, bool, Take], list[Any]]
 #: Memory of the smoothers that run at the same time, for the differences of a Hessian.
 AT_ONCE_BYTES = 1 << 29
 SMALL = 1e-3  # share of a slope for a difference
-STEP = 1e-4  # of a difference of gradients, in logarithms: they are exact to ten digits
+GRADIENT_STEP = 1e-4  # of a difference of gradients, in logarithms: they are exact to ten digits
 
 
 @dataclass(frozen=True)
@@ -270,13 +270,27 @@ class TemporalProfile(Profile[Visited]):
         grad["theta"] = grad["theta"] + basis.backward(turn.shared, turn.own)
         return self.pack(grad)
 
-    def slopes_with_q_held(self, state: State) -> np.ndarray:
-        """Return the gradient by the likelihood's own parameters alone, 0 by others: (n_phi,)."""
-        found = self._found(state, slopes=True)
+    def slopes_with_q_held(self, state: State, own: Arrays) -> np.ndarray:
+        """Return the gradient at other values of the likelihood's own parameters, with ``q`` held.
+
+        By these alone, 0 by others: (n_phi,). It costs a pass and no smoother.
+        """
+        basis, now = self.smoothed(state)
+        away = replace(state, params={**state.params, **own})
+        shared, names = self._space_time.shared_params(away), list(own)
+
+        def params_of(t: int) -> Arrays:
+            return {**shared, **basis.block_arrays(now.mean[t], now.cov[t])}
+
+        def told(t: int, found: Stats) -> Arrays:
+            del t
+            return {name: found.sums[name] for name in names}
+
+        each = self._ask(self._periods, params_of, True, told)
+        by_prior = self._space_time.log_prior(away)[1]
         grad = {name: np.zeros_like(state.params[name]) for name in self.names}
-        by_prior = self._space_time.log_prior(state)[1]
-        for name in self._space_time.resolved_likelihood.parameters:
-            grad[name] = by_prior[name] + sum(own.sums[name] for own in found.sums)
+        for name in names:
+            grad[name] = by_prior[name] + sum(found[name] for found in each)
         return self.pack(grad)
 
     def _slopes_at(self, state: State, found: Visited) -> list[tuple[float, Smoothed]]:
@@ -347,7 +361,7 @@ class HeldSites:
         params = self._state.params
         phi = np.concatenate([params["mean"], params["theta"], params["time"]])
         n_theta = params["theta"].size
-        away = [np.zeros(phi.size), *(STEP * np.eye(phi.size))]
+        away = [np.zeros(phi.size), *(GRADIENT_STEP * np.eye(phi.size))]
 
         def gradient(offset: np.ndarray) -> np.ndarray:
             at = phi + offset
@@ -355,7 +369,7 @@ class HeldSites:
 
         most = max(1, AT_ONCE_BYTES // self._model.state_space(self._state).n_byte)
         rows = np.stack(on_all_cores(gradient, away, most))
-        return symmetric((rows[1:] - rows[0]) / STEP)
+        return symmetric((rows[1:] - rows[0]) / GRADIENT_STEP)
 
 
 class Turn:

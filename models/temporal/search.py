@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -24,6 +25,7 @@ from models.aggregate.refinement import (
 from models.backend.arrays import give_back_freed_memory
 from models.backend.blas import on_all_cores
 from models.core.block import BagBlock
+from models.core.errors import NumericalError
 from models.core.protocol import BagSums, Info, State, override
 from models.temporal.profile import HeldSites, ParamsOf, Take, TemporalProfile
 from models.temporal.series_evidence import SeriesEvidence, find_series_places
@@ -31,7 +33,7 @@ from models.temporal.sites import filled
 from models.temporal.temporal_model import TemporalModel
 from models.training.few_pixels import ALL_PIXELS
 
-NEAR = 0.05  # step of a difference with ``q`` held, in logarithms
+OWN_STEP = 0.05  # of a difference with ``q`` held, in logarithms
 # Areas times periods whose evidence is explored: its cost grows by the third power.
 MOST_CHAINED = 1000
 # Nats a bag that half the draws of a chain may be above the optimum of the bound.
@@ -83,14 +85,19 @@ class TemporalSearch(Search):
         A pass over the bags on either side. Where ``q`` follows there is less of it: a step is
         rather too short than too long, and steps too long are what costs.
         """
-        profile, ends = self.few, []
+        profile, ends, guess = self.few, [], -1.0 / START_INVERSE
         assert isinstance(profile, TemporalProfile)
-        for sign in (1.0, -1.0):
-            away = phi.copy()
-            away[k] += sign * NEAR
-            params = with_phi(state.params, profile.names, away)
-            ends.append(profile.slopes_with_q_held(replace(state, params=params))[k])
-        return min((ends[0] - ends[1]) / (2.0 * NEAR), -1.0 / START_INVERSE)
+        with contextlib.suppress(NumericalError):  # at the edge of numbers
+            for sign in (1.0, -1.0):
+                away = phi.copy()
+                away[k] += sign * OWN_STEP
+                params = with_phi(state.params, profile.names, away)
+                own = {name: params[name] for name in self.model.resolved_likelihood.parameters}
+                ends.append(profile.slopes_with_q_held(state, own)[k])
+                self.passes += 1
+            found = float(ends[0] - ends[1]) / (2.0 * OWN_STEP)
+            return min(found, guess) if np.isfinite(found) else guess
+        return guess
 
     @override
     def _told_by_sites(self, state: State) -> np.ndarray:

@@ -180,7 +180,10 @@ class StateSpace:
     # -- filter and smoother ---------------------------------------------------------------------
 
     def _filtered(self, sites: Sequence[Rooted]) -> _Run:
-        """Return the filter's steps, and what they say of what holds still."""
+        """Return the filter's steps, and what they say of what holds still.
+
+        ``precision`` and ``linear`` are those of a site of what holds still.
+        """
         mean, cov, still = self._start.mean, self._start.cov, self._start.still
         n_still = still.mean.size
         precision, linear = np.zeros((n_still, n_still)), np.zeros(n_still)
@@ -205,9 +208,10 @@ class StateSpace:
                 linear += mean[:, 1:].T @ pull + site.linear[self._still_values]
                 mean = mean - half @ w
                 mean[:, 0] += cov @ pull
-                linear -= e[:, 1:].T @ (seen.T @ mean[:, 0])
+                # E'B H a after the update, without the rounding of a, which E'B H would enlarge.
+                linear -= w[:, 1:].T @ (w[:, 0] + half.T @ pull)
                 precision += w[:, 1:].T @ w[:, 1:]
-                steps.append(Step(mean, cov, half, inner, w, lower, pull))
+                steps.append(Step(mean, cov, half, inner, w, pull))
             known, own = still.given(precision, linear)
         except np.linalg.LinAlgError as error:
             msg = (
@@ -321,7 +325,7 @@ class StateSpace:
     @one_blas_thread()
     def draws(self, sites: Sequence[Site], n_draws: int, rng: np.random.Generator) -> np.ndarray:
         """Draw ``v_1 ... v_T`` jointly from the posterior: (n_period, n_value, n_draws)."""
-        if self._before:
+        if self._before is not None:
             whole, known = self._before
             return whole.draws([*known, *sites], n_draws, rng)[len(known) :]
         drawn = self.prior_draws(n_draws, rng)
@@ -344,8 +348,7 @@ class StateSpace:
             pull, w = self._spread(own), at.inner @ mean
             pulled += turn.T @ pull + own[self._still_values]
             mean = mean + at.cov @ pull - at.half @ w
-            # E = L W, and B H = L L^-1 B H.
-            pulled -= at.w[:, 1:].T @ (at.lower.T @ (at.lower @ (at.inner @ mean)))
+            pulled -= at.w[:, 1:].T @ (w + at.half.T @ pull)
             turn = at.mean[:, 1:]
             ahead.append(mean)
             pulls.append(pull)

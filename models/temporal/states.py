@@ -133,8 +133,6 @@ class Step:
         ``G`` and ``L^-1 B H``.
     w : (rank, 1 + n_still) float64
         ``L^-1 B H a, W``.
-    lower : (rank, rank) float64
-        ``L``.
     pull : (n_x,) float64
         ``H' lambda``.
     """
@@ -144,7 +142,6 @@ class Step:
     half: np.ndarray
     inner: np.ndarray
     w: np.ndarray
-    lower: np.ndarray
     pull: np.ndarray
 
 

@@ -129,6 +129,9 @@ def _covariates(found: Guess) -> Iterator[str]:
     for name, each in found.covariates.items():
         unit = each.about.unit or "unit not told"
         n = f"; {len(each.labels)} files" if each.labels else ""
+        times = [band.time for band in each.about.bands if band.time]
+        if found.step is not None and len(times) == 1 and not each.labels:
+            n += f"; of {times[0]} alone, for all periods"
         yield f"  {_text(name)}: {_flow(_raster(each, found))}   # {_plain(unit)}{n}"
     for name, (table, pairing, column, period) in found.tables.items():
         section = {"table": table.path, "id": pairing.table_id, "value": column}

@@ -38,6 +38,7 @@ from pipeline.inspection.folder import Boundary, Folder, RasterFile, TableFile
 
 NONE = "none"
 FOLLOWS = 0.9  # rank correlation with the counts, from which on a column follows from them
+ANY_OF_BANDS = "`band`, `variable`, `time` or `aggregate`"
 _RATE = re.compile(r"rate|ratio|risk|prevalence|per_?1_?0+|smr")
 _TRUTH = re.compile(r"^truth(?![a-z])")
 
@@ -250,7 +251,7 @@ def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
     found.truth = truths[0] if len(truths) == 1 and not found.labels else None
     found.left += [f"{each.title}: one of several truths" for each in truths if found.truth is None]
     rest = [each for each in rasters if each not in truths]
-    named = [each for each in rest if PEOPLE.search(f"{each.name} {each.about.unit}".lower())]
+    named = [each for each in rest if PEOPLE.search(_words(each))]
     if found.weight is not None and found.counts is not None and not named:
         found.why["population"] = f"people are the column {found.weight} of the counts"
     elif rest:
@@ -280,6 +281,8 @@ def _usable(each: RasterFile, found: Guess) -> bool:
         why = about.trouble[0]
     elif about.crs is None:
         why = f"has no CRS; {crs_remedy(about)}"
+    elif about.transform.is_identity:
+        why = "has no coordinates of its rows and columns"
     elif len(about.bands) > 1 and not each.by_time:
         why = f"has {len(about.bands)} bands; add it with {_choice(each, found)}"
     elif each.labels and not moving:
@@ -292,6 +295,12 @@ def _usable(each: RasterFile, found: Guess) -> bool:
     if why:
         found.left.append(f"{each.title}: {why}")
     return not why
+
+
+def _words(each: RasterFile) -> str:
+    """Return what a raster is called."""
+    variable = next((band.variable for band in each.about.bands), "")
+    return f"{each.name} {variable} {each.about.unit}".lower()
 
 
 def _by_time(each: RasterFile, found: Guess) -> bool:
@@ -309,8 +318,9 @@ def _choice(each: RasterFile, found: Guess) -> str:
     """Return the keys that make one layer of several bands."""
     times = [band.time for band in each.about.bands]
     texts = sorted(set(found.texts))
-    if found.step is None or not all(times):
-        return "`band`, `variable`, `time` or `aggregate`"
+    years = {time[:4] for time in times}
+    if found.step is None or not all(times) or (len(years) == len(times) and found.step != "year"):
+        return "`band`, `time` or `aggregate`" if each.variable else ANY_OF_BANDS
     if any(_n_within(times, text) > 1 for text in texts):
         return '`time: "{period}"` and `aggregate: mean` (or sum, min, max)'
     gone = [text for text in texts if not _n_within(times, text)]

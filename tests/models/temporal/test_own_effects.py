@@ -89,7 +89,8 @@ def test_the_slope_by_the_likelihoods_parameter_with_q_held_is_a_difference(best
     apart, _, mine, _ = best
     names, by = apart.model.resolved_likelihood.parameters, 1e-4
     assert names
-    found = apart.profile.slopes_with_q_held(mine)
+    own = {name: mine.params[name] for name in names}
+    found = apart.profile.slopes_with_q_held(mine, own)
     for k, name in enumerate(names, start=found.size - len(names)):
         ends = []
         for sign in (1.0, -1.0):

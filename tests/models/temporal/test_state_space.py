@@ -116,6 +116,21 @@ def test_all_values_may_hold_still_or_move(kernel: MarkovKernel) -> None:
     assert drawn.shape == (T, N, 4)
 
 
+def test_what_holds_still_is_found_from_narrow_sites() -> None:
+    """Of sites that know all of a path to 3e-4 of the prior's deviation, its own part is left."""
+    rng, split, n = np.random.default_rng(11), Split(3), 4
+    kernel = TimeSum((Constant(), Matern32()))
+    groups = [Group(kernel, kernel.start(1.0), np.arange(3))]
+    path, root = rng.standard_normal(3), np.sqrt(1e7) * np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    none = Site.none(split)
+    sites = [replace(none, linear=root.T @ (root @ path), root=root) for _ in range(n)]
+    found = StateSpace(groups, np.arange(float(n)), split=split).smooth(sites)
+    sd = np.sqrt(np.diag(found.cov[0].shared))
+    assert np.abs((found.mean - path) / sd).max() < 0.01
+    drawn = StateSpace(groups, np.arange(float(n)), split=split).draws(sites, 400, rng)
+    assert np.abs((drawn.mean(axis=2) - path) / sd).max() < 5.0 / np.sqrt(400)
+
+
 @WAYS
 def test_slopes_by_the_sites_need_the_precision_times_the_covariance(way: str) -> None:
     groups, sites = _groups(), _sites(SPLITS[way])
