@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS layer_styles (
   owner TEXT(30), ui TEXT(30), update_time DATETIME DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ','now')));
 """
 
+_CHANGES, _ONE = (24, 92), (1).to_bytes(4)  # of the header of a SQLite file
 _NO_TIME = "1970-01-01T00:00:00.000Z"
 
 
@@ -75,8 +76,21 @@ def describe_layer(path: Path, layer: str, described: LayerDescription) -> None:
         with contextlib.closing(sqlite3.connect(path)) as database, database:
             database.executescript(_TABLES)
             _write(database, layer, described)
+        _forget_changes(path)
     except sqlite3.OperationalError as error:
         raise OSError(f"{path}: {error}") from error  # noqa: EM102
+
+
+def _forget_changes(path: Path) -> None:
+    """Set the number of changes of a database that nobody has open to 1.
+
+    It stands twice in the header, and depends on how fast the file was written: GDAL changes the
+    time of a layer once more where a millisecond has passed.
+    """
+    with path.open("r+b") as file:
+        for place in _CHANGES:
+            file.seek(place)
+            file.write(_ONE)
 
 
 def _write(database: sqlite3.Connection, layer: str, described: LayerDescription) -> None:
