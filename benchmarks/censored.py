@@ -76,7 +76,7 @@ def main() -> None:
     for way, row in mean.items():
         print(f"{way:10}", *(f"{name} {value:.3f}" for name, value in row.items()))
     path = arguments.results / "censored.json"
-    found = {key: row for key, row in read_results(path).items() if key != "code"}
+    found = read_results(path)
     write_results(path, {**found, f"{arguments.people:g}": {"mean": mean, "each": each}})
 
 

@@ -20,7 +20,13 @@ from typing import Any
 
 from scipy.special import entr
 
-from benchmarks.report import RESULTS, parsed, write_results
+from benchmarks.report import (
+    RESULTS,
+    marked_as_older,
+    parsed,
+    read_results,
+    write_results,
+)
 from pipeline.cli.main import main as disagg
 
 MODELS = {
@@ -100,7 +106,8 @@ def main() -> None:
                     flush=True,
                 )
     path = options.results / "labels.json"
-    before = json.loads(path.read_text()) if path.is_file() else {}
+    before = read_results(path)
+    marked_as_older((row for rows in before.values() for row in rows), path)
     write_results(
         path, {name: joined(before.get(name, []), found.get(name, [])) for name in MODELS}
     )

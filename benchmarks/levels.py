@@ -37,7 +37,7 @@ import shapely
 from benchmarks.designs import default_model
 from benchmarks.grids import AREA_SD, Design, Grid, simulate, voronoi
 from benchmarks.records import hash_settings, run_missing
-from benchmarks.report import RESULTS, read_results, wait_with_usage, write_results
+from benchmarks.report import RESULTS, marked_as_older, read_results, wait_with_usage, write_results
 from models.backend.blas import one_blas_thread
 from pipeline.levels.targeting import Curve, area_curve
 
@@ -285,6 +285,7 @@ def main() -> None:
         return
     path = options.results / "levels.json"
     result = read_results(path)
+    marked_as_older((own for parts in result.values() for own in parts.values()), path)
     if options.cost:
         with tempfile.TemporaryDirectory() as temporary:
             directory = options.directory or Path(temporary) / "country"

@@ -206,7 +206,7 @@ def table(records: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]
 def main() -> None:
     """Measure what is asked for, and write it."""
     asked = parsed(__doc__, grids=5, first=0, reach=1.0, mixture=False)
-    result = {k: v for k, v in read_results(PATH).items() if k != "code"}
+    result = read_results(PATH)
     if asked.mixture:
         result["mixture"] = mixture()
     else:

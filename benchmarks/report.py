@@ -8,6 +8,7 @@ import os
 import platform
 import resource
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,17 @@ def write_results(path: Path, result: dict[str, Any]) -> None:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Return the figures of a file without its machine, none where there is no file."""
+    """Return the figures of a file without machine and code, none where there is no file."""
     result: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    result.pop("machine", None)
-    return result
+    return {name: each for name, each in result.items() if name not in ("machine", "code")}
+
+
+def marked_as_older(parts: Iterable[dict[str, Any]], path: Path) -> None:
+    """Write into parts that a run keeps from a file which code had measured them."""
+    told = json.loads(path.read_text()).get("code") if path.is_file() else None
+    version = told["version"] if isinstance(told, dict) else "not told"
+    for part in parts:
+        part.setdefault("measured_with", version)
 
 
 def parsed(about: str | None, *places: str, **defaults: Any) -> argparse.Namespace:

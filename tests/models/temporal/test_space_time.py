@@ -210,6 +210,7 @@ def test_the_climb_on_few_pixels_ends_on_all_of_them(monkeypatch: pytest.MonkeyP
     held = Held(model_of(kernel=kernel), whole)  # of all pixels, whatever the fit read
     at = held.profile.at(few.fitted_state(), 1e-3)
     assert few.bound_ == pytest.approx(at.value, abs=0.05)
+    assert np.abs(at.grad).max() < 0.5
     precision = -HeldSites(held.model, at.state).hessian()
     told = at.grad[: len(precision)]
     assert 0.5 * told @ np.linalg.solve(precision, told) < 0.05  # nats
