@@ -112,8 +112,10 @@ def test_all_values_may_hold_still_or_move(kernel: MarkovKernel) -> None:
     np.testing.assert_allclose(found.mean.ravel(), mean, atol=1e-12)
     np.testing.assert_allclose(found.cov[1].shared, cov[N : 2 * N, N : 2 * N], atol=1e-12)
     assert found.log_z == pytest.approx(log_z, abs=1e-12)
-    drawn = StateSpace(groups, TIMES, split=split).draws(sites, 4, np.random.default_rng(1))
-    assert drawn.shape == (T, N, 4)
+    n = 4000
+    drawn = StateSpace(groups, TIMES, split=split).draws(sites, n, np.random.default_rng(1))
+    off = (drawn.mean(axis=2).ravel() - mean) / np.sqrt(np.diag(cov))
+    assert np.abs(off).max() < 5.0 / np.sqrt(n)
 
 
 def test_what_holds_still_is_found_from_narrow_sites() -> None:
@@ -129,6 +131,14 @@ def test_what_holds_still_is_found_from_narrow_sites() -> None:
     assert np.abs((found.mean - path) / sd).max() < 0.01
     drawn = StateSpace(groups, np.arange(float(n)), split=split).draws(sites, 400, rng)
     assert np.abs((drawn.mean(axis=2) - path) / sd).max() < 5.0 / np.sqrt(400)
+
+
+@WAYS
+def test_shares_of_what_holds_still_change_nothing(way: str) -> None:
+    shares = TimeSum((Constant(), Constant()))
+    groups = [Group(shares, np.array([0.7]), np.delete(np.arange(N), range(4, 7))), _groups()[-1]]
+    found = _prior(way, groups).smooth(_sites(SPLITS[way]), slopes=True)
+    np.testing.assert_allclose(found.by_time[0], 0.0, atol=1e-10)
 
 
 @WAYS
