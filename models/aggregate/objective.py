@@ -19,7 +19,7 @@ from models.core.errors import NumericalError
 from models.core.protocol import Arrays
 from models.gp.bag_variance import bag_variance
 from models.gp.drawn_share import DrawnShare
-from models.gp.pixel_pass import Aggregated, PixelPass
+from models.gp.pixel_pass import Aggregated, Followed, PixelPass
 from models.likelihoods.likelihood import TINY, Likelihood
 from models.likelihoods.observation import Observation
 
@@ -80,50 +80,62 @@ def aggregate(
         by = {name: float(value.sum()) for name, value in term.by.items()}
         return Aggregated(finite(float(term.value.sum())), term.d_m, term.d_s, None, by)
     likelihood, p, offsets = seen.likelihood, seen.p, seen.offsets
-    a0, a1, a2 = seen.link.moments(fwd.m, fwd.s, 2)
+    a0, a1, a2, a3 = seen.link.moments(fwd.m, fwd.s, 3)
     mean = segment_sum(p * a0, offsets)
     likelihood.check_mean(seen.y, mean)
     if likelihood.positive:
         mean = namespace(mean).maximum(mean, TINY)
     variance = bag_variance(fwd, seen.link, p, offsets, seen.bag, max_pixels)
-    followed, share, value = None, None, variance.value
+    marginal = estimator == "log_normal" and seen.link.name == "exp" and "cov" in fwd.params
+    line: Followed | None = None
+    share: DrawnShare | None = None
+    value, above = variance.value, 1.0
     displaced = Displaced.of(seen, fwd.m, fwd.s, mean)
     together = 1.0 if displaced is None else ~displaced.bags  # whose pairs of pixels count
-    if estimator == "log_normal" and seen.link.name == "exp" and "cov" in fwd.params:
-        b = p * a1
-        line = fwd.followed(b, offsets)
-        if variance.drawn is not None:
-            share = DrawnShare(fwd, a1, variance.drawn, offsets.shape[0] - 1)
-            value = value + share.has * line.value - share.value
-        value = value if displaced is None else displaced.instead_of(value)
+    if marginal or (variance.drawn is not None and "cov" in fwd.params):
+        line = fwd.followed(p * a1, offsets)
+    if line is not None and variance.drawn is not None:
+        share = DrawnShare(fwd, a1, variance.drawn, offsets.shape[0] - 1)
+        value = value + share.has * line.value - share.value
+    if variance.drawn is not None and not marginal:
+        # V is no less than its linear part, but its estimate from nodes can be: unless this ends
+        # there, a large variance of f counts as gain, and the best fit is the wildest.
+        least = 0.0 if line is None else line.value
+        above = value >= least
+        value = namespace(value).where(above, value, least)
+    value = value if displaced is None else displaced.instead_of(value)
+    if marginal and line is not None:
         at = moment_matching.marginal(seen, mean, value, line.value)
-        by_linear = at.by_linear
-        if share is not None:
-            by_linear = by_linear + share.has * at.by_variance * together
-        followed = (line, by_linear)
     else:
         rule = {
             "log_normal": moment_matching.log_normal,
             "second_order": moment_matching.second_order,
         }[estimator]
-        at = rule(seen, mean, value if displaced is None else displaced.instead_of(value))
+        at = rule(seen, mean, value)
+    by_pairs = at.by_variance * together
+    by_linear = at.by_linear if marginal else 0.0
+    if share is not None:
+        by_linear = by_linear + share.has * by_pairs
+        by_pairs = by_pairs * above
     total = finite(float(at.value.sum()))
     by_mean = at.by_mean if displaced is None else displaced.by_mean(at.by_mean, at.by_variance)
     slope = spread(by_mean, offsets) * p
-    pair_m, pair_s, pairs = variance.backward(at.by_variance * together, slopes=slopes)
+    pair_m, pair_s, pairs = variance.backward(by_pairs, slopes=slopes)
     d_m, d_s = slope * a1 + pair_m, 0.5 * slope * a2 + pair_s
     if displaced is not None:
         own_m, own_s = displaced.backward(at.by_variance, offsets)
         d_m, d_s = d_m + own_m, d_s + own_s
-    if followed is not None:  # b = p e^{m + s / 2}
-        by_b = spread(followed[1], offsets) * line.by_weight(fwd.k) * b
-        d_m += by_b
-        d_s += 0.5 * by_b
+    followed = None
+    if line is not None:
+        followed = (line, by_linear)
+        by_factor = spread(by_linear, offsets) * line.by_weight(fwd.k) * p
+        d_m += by_factor * a2
+        d_s += 0.5 * by_factor * a3
     drawn = None
     if share is not None:
-        by_log, drawn = share.backward(-at.by_variance * together, fwd.m.shape[0], slopes=slopes)
-        d_m += by_log
-        d_s += 0.5 * by_log
+        by_factor, drawn = share.backward(-by_pairs, fwd.m.shape[0], slopes=slopes)
+        d_m += by_factor * a2
+        d_s += 0.5 * by_factor * a3
     return Aggregated(
         total,
         d_m,

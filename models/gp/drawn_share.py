@@ -31,7 +31,7 @@ class DrawnShare:
     ----------
     fwd : PixelPass
     factor : (n_pix,) float64
-        ``a``, whose derivatives by the moments of ``f`` are ``factor`` and half of it.
+        ``a``.
     drawn : Drawn
     n_bag : int
 
@@ -56,8 +56,9 @@ class DrawnShare:
         self._bags = like(drawn.bag[starts], factor)
         self._k = fwd.k[nodes].astype(xp.float64)
         self._kc = self._k @ like(fwd.params["cov"], factor, np.dtype("float64"))
-        self._w = mass * factor[nodes]
-        self._over = (mass**2 - square) * factor[nodes] ** 2
+        self._mass, self._lacking, self._factor = mass, mass**2 - square, factor[nodes]
+        self._w = mass * self._factor
+        self._over = self._lacking * self._factor**2
         self._o = (self._k * self._kc).sum(axis=1)
         weighted, turned = self._w[:, None] * self._k, self._w[:, None] * self._kc
         diagonal = self._over * self._o
@@ -75,8 +76,7 @@ class DrawnShare:
 
         Returns
         -------
-        by_log : (n_pix,) float64
-            By the logarithm of ``factor``.
+        by_factor : (n_pix,) float64
         DrawnAdjoint
             By ``k`` of the nodes and by ``C``.
         """
@@ -84,12 +84,14 @@ class DrawnShare:
         own = slope[self._bags]
         by = own[self._of]
         turned = self._turned[self._of]
-        by_log = xp.zeros(n_pix)
+        by_factor = xp.zeros(n_pix)
         along = (turned * self._k).sum(axis=1)
-        by_log[like(self._nodes, slope)] = 2.0 * by * (self._w * along - self._over * self._o)
+        by_factor[like(self._nodes, slope)] = (
+            2.0 * by * (self._mass * along - self._lacking * self._factor * self._o)
+        )
         d_k = None
         if slopes:
             d_k = 2.0 * by[:, None] * (self._w[:, None] * turned - self._over[:, None] * self._kc)
         d_cov = self._sums.T @ (own[:, None] * self._sums)
         d_cov -= self._k.T @ ((by * self._over)[:, None] * self._k)
-        return by_log, DrawnAdjoint(self._nodes, d_k, d_cov)
+        return by_factor, DrawnAdjoint(self._nodes, d_k, d_cov)

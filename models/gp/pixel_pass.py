@@ -123,7 +123,8 @@ class PixelPass:
         turned: Any = None
         b: Any = None
         bag: Any = None
-        sums: Arrays = {}
+        # The blocks of a model have the same sums, whatever their bags need.
+        sums: Arrays = {"cov": xp.zeros(q.shape)} if "cov" in self.params else {}
         if followed is not None:
             of, by = followed
             b, bag = of.b, spread(xp.arange(by.shape[0]), of.offsets)

@@ -57,6 +57,8 @@ CASES = [
     *((law, "exp", {"kernel": "ard", **EFFECT}) for law in ("poisson", "negative_binomial")),
     ("normal", "identity", {"kernel": "ard", **EFFECT}),
     *(("poisson", link, {"pair_pixels": 5}) for link in ("exp", "square")),
+    ("normal", "identity", {"pair_pixels": 5}),
+    ("binomial", "probit", {"pair_pixels": 5}),
 ]
 
 

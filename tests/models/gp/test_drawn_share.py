@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from models import VBAgg
+from models import Bags, VBAgg
+from models.aggregate import objective
 from models.gp import bag_variance
 from models.training.executor import BagsSource
 from tests.models.aggregate.country import country, widened
@@ -40,6 +42,57 @@ def test_few_nodes_are_near_all_pairs_and_without_the_variate_they_are_not(monke
 
     monkeypatch.setattr("models.aggregate.objective.bag_variance", without)
     assert (_bounds(model, bags, 16, 20) - exact).std() > 3 * error.std()
+
+
+def rough(likelihood: str) -> Bags:
+    """Areas of 80 pixels, of a function that changes within each, in pixels of any order."""
+    rng = np.random.default_rng(3)
+    n_bag, n = 40, 80
+    x = rng.uniform(0.0, 6.0, (n_bag * n, 2))
+    x = x[np.argsort(x[:, 0], kind="stable")]
+    f = np.sin(1.5 * x[:, 0]) + np.cos(2.0 * x[:, 1])
+    offsets = np.arange(0, n_bag * n + 1, n)
+    total = np.add.reduceat(f, offsets[:-1])
+    if likelihood == "normal":
+        return Bags(x, offsets, total + rng.normal(0.0, np.sqrt(0.1 * n), n_bag))
+    tested = np.full(n_bag, 400.0)
+    share = 0.5 + 0.2 * total / n
+    return Bags(x, offsets, rng.binomial(400, share).astype(float), trials=tested)
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "binomial"])
+@pytest.mark.parametrize("points", ["auto", 30])
+def test_a_fit_by_nodes_is_a_fit_by_all_pairs(likelihood, points):
+    # Without the control variate and its floor the variance of a total was estimated to be
+    # negative, and the bound rose without end: to 30,000 nats where it is -100.
+    bags = rough(likelihood)
+    how = {"likelihood": likelihood, "kernel": "rbf", "n_inducing": points, "integrate": "none"}
+    few, all_pairs = (
+        VBAgg(**how, pair_pixels=pairs).fit(bags, n_thread=1) for pairs in (24, 10**6)
+    )
+    assert few.converged_
+    assert abs(few.bound_ - all_pairs.bound_) < 0.5
+    mean, exact = (np.asarray(each.predict_pixels(bags.x).mean) for each in (few, all_pairs))
+    assert np.sqrt(np.mean((mean - exact) ** 2)) < 0.05 * exact.std()
+
+
+def test_the_variance_of_a_total_is_no_less_than_its_linear_part(monkeypatch):
+    bags = rough("normal")
+    model = plain(VBAgg, likelihood="normal", kernel="rbf", n_inducing=30, pair_pixels=24)
+    rng = np.random.default_rng(0)
+    state = model.init(BagsSource(bags, 0).summary(rng), rng)
+    seen = []
+    real = objective.moment_matching.second_order
+
+    def spy(of, mean, value):
+        seen.append(value)
+        return real(of, mean, value)
+
+    monkeypatch.setattr(objective.moment_matching, "second_order", spy)
+    for scale in (0.0, 4.0, 8.0):  # of the variance: far from the data
+        state.params["theta"][0] = scale
+        model.block_stats(model.block_params(state), bags, None)
+    assert all((value >= 0.0).all() for value in seen)
 
 
 def test_derivatives_are_those_of_finite_differences():
