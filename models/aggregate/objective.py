@@ -14,7 +14,7 @@ import numpy as np
 
 from models.aggregate import bounds, moment_matching
 from models.aggregate.displaced import Displaced
-from models.backend.arrays import namespace, segment_sum, spread
+from models.backend.arrays import like, namespace, segment_sum, spread
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays
 from models.gp.bag_variance import bag_variance
@@ -101,7 +101,9 @@ def aggregate(
         # V is no less than its linear part, but its estimate from nodes can be: unless this ends
         # there, a large variance of f counts as gain, and the best fit is the wildest.
         least = 0.0 if line is None else line.value
-        above = value >= least
+        exact = np.ones(offsets.shape[0] - 1, dtype=bool)
+        exact[variance.drawn.bag] = False
+        above = like(exact, value) | (value >= least)
         value = namespace(value).where(above, value, least)
     value = value if displaced is None else displaced.instead_of(value)
     if marginal and line is not None:
@@ -116,7 +118,7 @@ def aggregate(
     by_linear = at.by_linear if marginal else 0.0
     if share is not None:
         by_linear = by_linear + share.has * by_pairs
-        by_pairs = by_pairs * above
+    by_pairs = by_pairs * above
     total = finite(float(at.value.sum()))
     by_mean = at.by_mean if displaced is None else displaced.by_mean(at.by_mean, at.by_variance)
     slope = spread(by_mean, offsets) * p

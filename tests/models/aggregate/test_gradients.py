@@ -74,6 +74,24 @@ def test_gradient_of_every_parameter_agrees_with_finite_differences(
     _check_gradient(model, bags, monkeypatch)
 
 
+@pytest.mark.parametrize("steps", ["natural", "adam"])
+@pytest.mark.parametrize("likelihood", ["normal", "binomial"])
+def test_gradients_hold_where_the_variance_of_a_total_ends_at_its_least(
+    likelihood, steps, monkeypatch, make_bags
+):
+    real = bag_variance.bag_variance
+
+    def one_is_below(*args):
+        found = real(*args)
+        found.value[found.drawn.bag[:1]] -= 1e4  # a constant: no slope of its own
+        return found
+
+    monkeypatch.setattr("models.aggregate.objective.bag_variance", one_is_below)
+    model = plain(VBAgg, likelihood=likelihood, kernel="additive", posterior_steps=steps,
+                  n_inducing=3, pair_pixels=5)  # fmt: skip
+    _check_gradient(model, make_bags(n_bag=7, largest=14), monkeypatch)
+
+
 def test_making_the_kernel_again_changes_no_gradient(bags, monkeypatch):
     model = plain(VBAgg, link="exp", kernel="additive", n_inducing=7)
     state = _disturbed(model, bags)
