@@ -26,6 +26,7 @@ _SUPPORT = DATA_SUPPORT.file.removesuffix(".tif")
 RULED = 0.2  # data support below which the prior rules: 80 % of its variance is left
 WIDE = 4.0  # upper over lower end of an interval that leaves the pixel's rate open
 _ENDS = ("rate_lower", "rate_upper")
+_OF_COVARIATES = 10  # sums before those of each covariate: pixels and people of five kinds
 
 
 def covariate_range(store: Any, n_thread: int | None = None) -> np.ndarray:
@@ -69,12 +70,13 @@ class SupportShares(Consumer):
         ``n_pixels``; ``pixels_extrapolating``, ``people_extrapolating``, ``pixels_prior``,
         ``people_prior``, ``pixels_wide``, ``people_wide``: shares; ``covariates``: by name, the
         share of pixels where it is outside its range, if any is; ``below``: data support that the
-        prior rules below; ``times``: the ends of a wide interval differ by more than this factor.
+        prior rules below; ``times``: the ends of a wide interval differ by more than this factor
+        (no shares of wide ones where a lower end is negative).
     """
 
     def __init__(self, limits: np.ndarray, names: tuple[str, ...], mask: str) -> None:
         self._limits, self._names, self._mask = limits, names, mask
-        self._total = np.zeros(8 + len(names))
+        self._total = np.zeros(_OF_COVARIATES + len(names))
 
     def begin(self, pixels: TilePixels) -> np.ndarray:
         """Count the pixels of a tile."""
@@ -92,10 +94,11 @@ class SupportShares(Consumer):
             outside.any(axis=0),
             support[known] < RULED,
             (low >= 0) & (high > WIDE * low),
+            low < 0,
         )
         for k, which in enumerate(kinds):
             found[2 * k : 2 * k + 2] = which.sum(), people[which].sum(dtype=np.float64)
-        found[8:] = outside.sum(axis=1)
+        found[_OF_COVARIATES:] = outside.sum(axis=1)
         return found
 
     def add(self, pixels: TilePixels, found: np.ndarray) -> None:
@@ -112,18 +115,26 @@ class SupportShares(Consumer):
         def share(part: float, whole: float) -> float | None:
             return float(part / whole) if whole > 0 else None
 
-        outside = zip(self._names, total[8:], strict=True)
+        outside = zip(self._names, total[_OF_COVARIATES:], strict=True)
+        # Of values of either sign one end is no multiple of the other.
+        wide = (
+            {}
+            if total[8] > 0
+            else {
+                "pixels_wide": share(total[6], n),
+                "people_wide": share(total[7], people),
+                "times": WIDE,
+            }
+        )
         return {
             "n_pixels": int(n),
             "pixels_extrapolating": share(total[2], n),
             "people_extrapolating": share(total[3], people),
             "pixels_prior": share(total[4], n),
             "people_prior": share(total[5], people),
-            "pixels_wide": share(total[6], n),
-            "people_wide": share(total[7], people),
+            **wide,
             "covariates": {name: float(part / n) for name, part in outside if part > 0},
             "below": RULED,
-            "times": WIDE,
         }
 
 

@@ -19,7 +19,12 @@ from models.gp.scaling import kernel_of, scaled_inputs
 from models.likelihoods.prediction import Prediction
 from pipeline.config.context import StageContext
 from pipeline.prediction.stage import predict_stage
-from pipeline.prediction.support_shares import RULED, covariate_range, read_support
+from pipeline.prediction.support_shares import (
+    RULED,
+    SupportShares,
+    covariate_range,
+    read_support,
+)
 from pipeline.products.support import data_support, rough_variance
 from tests.plain import plain
 
@@ -202,3 +207,20 @@ def test_shares_of_another_model_are_not_read(world: Any, predicted: Any, tmp_pa
     assert found == json.loads(path.read_text())["support"]
     path.write_text(path.read_text().replace('"store": "', '"store": "x'))
     assert read_support(tmp_path / "out", world.store) is None
+
+
+@pytest.mark.parametrize(("low", "wide"), [([1.0, 2.0], 0.5), ([-1.0, 2.0], None)])
+def test_intervals_of_either_sign_are_not_told_by_the_ratio_of_their_ends(low, wide):
+    shares = SupportShares(np.array([[0.0], [1.0]]), ("x",), "all")
+    tile: Any = SimpleNamespace(
+        values={
+            "data_support": np.ones(2),
+            "rate_lower": np.array(low),
+            "rate_upper": np.array([9.0, 3.0]),
+        },
+        people=np.ones(2),
+        x=np.full((1, 2), 0.5),
+    )
+    shares.add(tile, shares.begin(tile))
+    assert shares.result.get("pixels_wide") == wide
+    assert shares.result["covariates"] == {}
