@@ -91,6 +91,7 @@ bench: $(DEV)  ## run the benchmarks that are not of this code yet, for hours; F
 	$(ONCE) benchmarks.before
 	$(ONCE) benchmarks.pairs
 	$(ONCE) benchmarks.elevators
+	$(ONCE) benchmarks.swiss_roll
 	$(ONCE) benchmarks.responses
 	$(ONCE) benchmarks.madagascar
 	$(ONCE) benchmarks.country --months 11

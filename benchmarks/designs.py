@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.grid_scores import convergence, score
 from benchmarks.grids import AREA_SD, WEAK, Design, Grid, simulate
-from benchmarks.report import RESULTS, machine, parsed
+from benchmarks.report import RESULTS, code, machine, parsed
 from models.backend.blas import one_blas_thread
 from pipeline.config.model_factory import new_model
 from pipeline.config.schema import Config
@@ -128,12 +128,19 @@ def read_records(path: Path) -> dict[Key, Record]:
     return {(each["label"], each["design"], each["grid"]): each for each in found}
 
 
-def write_records(path: Path, records: Mapping[Key, Record]) -> None:
-    """Write records, a line each and in a fixed order; the file is whole at any moment."""
+def write_records(
+    path: Path, records: Mapping[Key, Record], measured_with: dict[str, Any] | None = None
+) -> None:
+    """Write records, a line each and in a fixed order; the file is whole at any moment.
+
+    The file tells the code of its newest record.
+    """
     order = {name: number for number, name in enumerate(DESIGNS)}
     keys = sorted(records, key=lambda key: (key[0], order.get(key[1], len(order)), *key[1:]))
     lines = ",\n".join(json.dumps(_rounded(records[key])) for key in keys)
-    about = {"machine": machine(), "designs": {k: asdict(v) for k, v in DESIGNS.items()}}
+    told = json.loads(path.read_text()).get("code") if path.is_file() else None
+    known = {} if (measured := measured_with or told) is None else {"code": measured}
+    about = {"machine": machine(), **known, "designs": {k: asdict(v) for k, v in DESIGNS.items()}}
     head = json.dumps(about, indent=1).removesuffix("\n}")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
@@ -144,7 +151,7 @@ def write_records(path: Path, records: Mapping[Key, Record]) -> None:
 def add_record(path: Path, record: Record) -> None:
     """Write a record beside those that the file has by now."""
     key = (record["label"], record["design"], record["grid"])
-    write_records(path, {**read_records(path), key: record})
+    write_records(path, {**read_records(path), key: record}, code())
 
 
 def missing(tasks: Iterable[Task], records: Mapping[Key, Record]) -> list[Task]:

@@ -171,6 +171,7 @@ def values() -> dict[str, Any]:
         "zones": figures("zones")["means"]["areas"],
         "clusters": _clusters(),
         "changes": figures("area_changes"),
+        "roll": figures("swiss_roll")["poisson"]["bags"]["points"],
         "censored": figures("censored")["80"]["mean"],
         "peers": _peers(),
         "svgp": peer_svgp,

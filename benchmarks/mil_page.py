@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.mil_scores import alike
+
 PAGE = Path(__file__).parents[1] / "docs" / "mil-benchmarks.md"
 Row = dict[str, Any]
 BASELINE, BASELINES = "extra_trees", ("extra_trees", "logistic", "gp_statistics")
@@ -21,7 +23,8 @@ page from `benchmarks/results/mil_sets.json`; do not edit it by hand.
 How the scores are defined (`benchmarks/mil_scores.py`; all by scikit-learn):
 
 * **AUC**: mean over the folds of a repetition. All other scores pool the held-out bags of a
-  repetition. Every figure is the mean over the repetitions that were run.
+  repetition. Every figure of a set is the mean over the repetitions that all methods were run on,
+  where there are several with its standard error: how far it would move with other folds.
 * **Accuracy**: at the threshold 0.5 / at the threshold that is best for the same bags.
 * **By chance**: what labels drawn from the probabilities themselves give, mean of 200 times. Of few
   bags some threshold is always better than 0.5, and no bin has exactly its share.
@@ -34,8 +37,15 @@ How the scores are defined (`benchmarks/mil_scores.py`; all by scikit-learn):
 """
 
 
+def standard_error(row: Row, key: str) -> str:
+    """Return the standard error of a mean over repetitions, as text; nothing of one repetition."""
+    if row.get(f"{key}_sd") is None:
+        return ""
+    return f" ± {row[f'{key}_sd'] / row['repetitions'] ** 0.5:.3f}"
+
+
 def _number(key: str, digits: int = 3) -> Callable[[Row], str]:
-    return lambda row: f"{row[key]:.{digits}f}"
+    return lambda row: f"{row[key]:.{digits}f}{standard_error(row, key)}"
 
 
 def _chance(row: Row, key: str) -> str:
@@ -94,14 +104,15 @@ def page(result: dict[str, Any]) -> str:
 
 def summary_lines(result: dict[str, Any]) -> list[str]:
     """Return the tables of all scores, in Markdown."""
-    scores = result["scores"]
-    names = [name for name in result["sets"] if name in scores]
+    names = [name for name in result["sets"] if name in result["scores"]]
+    measured = result
+    result = {**result, "scores": {name: alike(result["scores"][name]) for name in names}}
     if not names:
         return ["Nothing has been measured yet."]
     lines = _conditions(result, names)
     for title, say in TABLES.items():
         lines += ["", f"## {title}", "", *_table(result, names, say)]
-    return [*lines, "", "## What was run", "", *_coverage(result, names)]
+    return [*lines, "", "## What was run", "", *_coverage(measured, names)]
 
 
 def _conditions(result: dict[str, Any], names: list[str]) -> list[str]:

@@ -16,6 +16,8 @@ bags of a repetition:
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import (
@@ -81,12 +83,40 @@ def repetition_scores(folds: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, f
     return {"auc": float(auc), "average_precision": float(precision), **pooled_scores(y, p)}
 
 
-def summarise(repetitions: list[dict[str, float]]) -> dict[str, float]:
-    """Return mean and, of two and more repetitions, standard deviation (``_sd``) of scores."""
-    found: dict[str, float] = {}
+def summarise(repetitions: list[dict[str, float]]) -> dict[str, Any]:
+    """Return means of scores and, of two and more repetitions, standard deviations (``_sd``).
+
+    ``scores_by_repetition`` has those of each, so that tables compare the same ones.
+    """
+    found: dict[str, Any] = {}
     for name in repetitions[0]:
         values = [each[name] for each in repetitions]
         found[name] = round(float(np.mean(values)), 4)
         if len(values) > 1:
             found[f"{name}_sd"] = round(float(np.std(values, ddof=1)), 4)
+    if len(repetitions) > 1:
+        found["scores_by_repetition"] = [
+            {name: round(value, 4) for name, value in scores.items()} for scores in repetitions
+        ]
     return found
+
+
+def alike(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return rows of the same repetitions: the first ones, as many as all that have figures have.
+
+    Folds of one repetition can be harder than those of another: means over different ones do not
+    compare methods.
+    """
+    most = min((row["repetitions"] for row in rows.values() if "auc" in row), default=0)
+    return {
+        name: {**row, **_first(row, most)} if row.get("repetitions", 0) > most else row
+        for name, row in rows.items()
+    }
+
+
+def _first(row: dict[str, Any], n: int) -> dict[str, Any]:
+    scores = summarise(row["scores_by_repetition"][:n])
+    dropped = dict.fromkeys(
+        [f"{name}_sd" for name in row["scores_by_repetition"][0]] if n == 1 else []
+    )
+    return {**dropped, **scores, "repetitions": n}

@@ -32,6 +32,7 @@ from benchmarks import (
     sbc_months,
     sbc_page,
     speed,
+    swiss_roll_page,
     trust,
 )
 from benchmarks.designs import default_model
@@ -140,6 +141,7 @@ def pages() -> Found:
         evidence.PAGE: evidence.render(),
         mil_papers.PAGE: mil_papers.page(told),
         mil_page.PAGE: mil_page.page(sets),
+        swiss_roll_page.PAGE: swiss_roll_page.page(read_results(RESULTS / "swiss_roll.json")),
         performance.ROOT / "docs/performance.md": performance.made_page(),
     }
     wrong = [path.name for path, text in made.items() if path.read_text(encoding="utf-8") != text]

@@ -27,6 +27,7 @@ NOT_IN_MAKE_BENCH = (
     "exact_posterior", "hmc", "prior_draws", "rank_tests", "records", "gold",
     "mil_attention", "peers", "peer_answers", "peer_kriging", "peer_maps", "peer_svgp",
     "mil_baselines", "mil_contestants", "mil_data", "mil_page", "mil_runs", "mil_scores",
+    "swiss_roll_page",
 )  # fmt: skip
 
 TINY = CountrySpec(

@@ -12,13 +12,15 @@ from benchmarks import mil_contestants, mil_data, mil_papers, mil_runs, mil_sets
 from benchmarks.mil_baselines import bag_statistics, by_statistics
 from benchmarks.mil_baselines import extra_trees as make_extra_trees
 from benchmarks.mil_contestants import Contestant, contestants
-from benchmarks.mil_page import PAGE, page
+from benchmarks.mil_page import PAGE, page, standard_error
 from benchmarks.mil_scores import (
+    alike,
     best_accuracy,
     calibration_error,
     chance_scores,
     pooled_scores,
     repetition_scores,
+    summarise,
 )
 from benchmarks.report import RESULTS
 from models import BLRT, Bags
@@ -279,3 +281,20 @@ def test_few_bags_are_drawn_from_a_thinned_set(monkeypatch):
     assert (few.train.sum(axis=2) == 42).all()
     assert {few.bags.y[each[0]].sum() for each in few.train} <= {8.0, 9.0}
     assert (few.train[0] != few.train[1]).any()
+
+
+def test_rows_of_a_table_are_of_the_same_repetitions():
+    scores = [{"auc": auc, "log_loss": 0.5} for auc in (0.9, 0.8, 0.7)]
+    rows = {
+        "many": {"repetitions": 3, "seconds": 1.0, **summarise(scores)},
+        "few": {"repetitions": 2, **summarise(scores[:2])},
+        "failed": {"error": "too slow"},
+    }
+    found = alike(rows)
+    assert found["many"]["auc"] == found["few"]["auc"] == 0.85
+    assert found["many"]["auc_sd"] == found["few"]["auc_sd"]
+    assert found["many"]["repetitions"] == 2
+    assert found["failed"] == rows["failed"]
+    one = alike({**rows, "few": {"repetitions": 1, **summarise(scores[:1])}})
+    assert one["many"]["auc"] == 0.9
+    assert standard_error(one["many"], "auc") == ""
