@@ -129,7 +129,7 @@ EXPERIMENTS = {
         "published the folds are mixed up. They are of the best of 18 settings, too, stopped early "
         "by validation bags; ours have one setting and end at the optimum of the bound. The rows "
         "of options are what the paper prints, without its search and its early stop. The digits "
-        "are smaller pictures than the paper's, so that pixels as they are tell more.",
+        "are smaller pictures than the paper's.",
     ),
     "gpmil": Experiment(
         "GPMIL: Musk and images, both laws (Kim & De la Torre 2010, table 1)",
