@@ -66,8 +66,9 @@ class Places:
     noise, variance, length : int
         The noise between areas; variance and length-scale of space.
     power, unit : float
-        The noise's deviation is ``exp(power (phi[noise] - unit))``, of a factor on the mean or in
-        units of the responses' deviation.
+        The noise's deviation is ``exp(power (phi[noise] - unit))`` in units of the responses'.
+    of_factor : bool
+        Whether the noise is that of a factor on the mean: its deviation has no unit then.
     """
 
     noise: int
@@ -75,6 +76,7 @@ class Places:
     length: int
     power: float
     unit: float = 0.0
+    of_factor: bool = True
 
     @property
     def three(self) -> np.ndarray:
@@ -82,8 +84,12 @@ class Places:
         return np.array([self.noise, self.variance, self.length]) - 1
 
     def sd(self, phi: np.ndarray) -> np.ndarray:
-        """Return the noise's deviation of each row of ``phi`` (n, n_phi)."""
-        return np.asarray(np.exp(self.power * (phi[:, self.noise] - self.unit)))
+        """Return the noise's deviation of each row of ``phi`` (n, n_phi).
+
+        That of the factor, or in units of the responses' deviation, as the surface is.
+        """
+        unit = 0.0 if self.of_factor else self.unit
+        return np.asarray(np.exp(self.power * (phi[:, self.noise] - unit)))
 
     def lattice(self, large_sd: float, side: float) -> list[np.ndarray]:
         """Return the grid's logarithms, of each of the three."""
@@ -118,7 +124,8 @@ def find_places(kernel: Kernel, likelihood: Likelihood, fixed: Arrays) -> Places
         return None
     number, power, unit = noisy[-1]
     variance, length = (1 + spatial[-1].places).tolist()
-    return Places(1 + kernel.n_theta + number, variance, length, power, float(unit[0]))
+    place = 1 + kernel.n_theta + number
+    return Places(place, variance, length, power, float(unit[0]), likelihood.positive)
 
 
 @dataclass(frozen=True)

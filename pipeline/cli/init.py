@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from pipeline.inspection.guess import Ask
 
 NAME = "disagg.yaml"
-QUESTIONS = ("areas", "areas.id", "counts", "counts.value", "counts.tested", "population")
+QUESTIONS = (
+    *("areas", "areas.id", "counts", "counts.value", "counts.tested", "counts.weight", "counts.of"),
+    "population",
+)
 
 
 @with_output_options

@@ -45,8 +45,7 @@ def configuration(found: Guess, folder: Path, left: list[str]) -> str:
         *_grid(found),
         *_time(found),
         *_model(found),
-        "output:      {dir: out, rate_per: 1000}   # exceedance: [50, 100]: how surely rates are "
-        "above; choose some near those that check prints",
+        _output(found),
     ]
     if found.truth is not None:
         lines.append(f"truth:       {{path: {_text(found.truth.path)}}}   # of a simulated country")
@@ -71,7 +70,8 @@ def _areas(found: Guess) -> Iterator[str]:
 
 
 def _response(found: Guess) -> Iterator[str]:
-    key, section = ("labels" if found.labels else "counts"), dict[str, object]()
+    response = found.response
+    key, section = ("labels" if response.labels else "counts"), dict[str, object]()
     if found.counts is not None:
         section["path"] = found.counts.path
         if found.counts.sheet is not None:
@@ -79,26 +79,27 @@ def _response(found: Guess) -> Iterator[str]:
         if found.counts.skip_rows:
             section["skip_rows"] = found.counts.skip_rows
         section["id"] = found.pairing.table_id
-    section["value"] = found.value
+    section["value"] = response.value
     if found.pairing.loose:
         section["match"] = "spelling"
     if found.crosswalk is not None:
         section["crosswalk"] = found.crosswalk.path
-    if found.wide:
+    if response.wide:
         section["periods"] = "columns"
-    for name in ("period", "tested", "weight"):
-        value = getattr(found, name)
-        if value is not None and not (found.labels and name != "period"):
-            section[name] = value
-    if "weight" in section:
-        section["weight_unit"] = "people"
+    if found.period is not None:
+        section["period"] = found.period
+    if not response.labels:
+        known = {
+            name: getattr(response, name) for name in ("tested", "weight", "weight_unit", "of")
+        }
+        section |= {name: value for name, value in known.items() if value is not None}
     share = f"{100 * found.pairing.share:.0f} % of its ids are those of areas"
     own = "a column of the areas" if found.counts is None else share
     if found.crosswalk is not None:
         own += ", by the crosswalk"
     if found.pairing.loose:
         own += ", but for their spelling"
-    if found.labels:
+    if response.labels:
         own += "; 1 or 0: labels"
     yield _line(key, section, own)
 
@@ -190,10 +191,24 @@ def _time(found: Guess) -> Iterator[str]:
 
 
 def _model(found: Guess) -> Iterator[str]:
-    if found.labels:
+    response = found.response
+    if response.labels:
         yield "model:       {kind: pooled_gp}   # learns from labels; others: disagg models"
-    elif found.tested is not None:
+    elif response.tested is not None:
         yield "model:       {likelihood: beta_binomial}   # positives among people tested"
+    elif response.likelihood is not None:
+        why = "values above 0; `normal` if they may have either sign"
+        why = why if response.likelihood == "gamma" else "values of either sign"
+        yield f"model:       {{likelihood: {response.likelihood}}}   # {why}"
+
+
+def _output(found: Guess) -> str:
+    """Return the section of the outputs: values with an exposure are per unit of it."""
+    response = found.response
+    own = response.of == "average" or (response.of is not None and response.weight is not None)
+    section = "{dir: out}" if own else "{dir: out, rate_per: 1000}"
+    said = "exceedance: [50, 100]: how surely rates are above; choose some near those that check"
+    return f"output:      {section}   # {said} prints"
 
 
 def _line(key: str, section: dict[str, object] | dict[str, str], comment: str) -> str:

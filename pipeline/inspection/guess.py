@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from geo.core.columns import (
-    LABELS,
     attribute_columns,
     id_text,
     name_column,
@@ -23,7 +22,6 @@ from pipeline.inspection.changes import split_changes, usable_changes
 from pipeline.inspection.columns import (
     CASES,
     PEOPLE,
-    TESTED,
     Pairing,
     count_columns,
     has_dates,
@@ -35,15 +33,19 @@ from pipeline.inspection.columns import (
 )
 from pipeline.inspection.crosswalks import paired_by, split_crosswalks, told_left
 from pipeline.inspection.folder import Boundary, Folder, RasterFile, TableFile
+from pipeline.inspection.response import (
+    EXPOSURE,
+    NONE,
+    RATE,
+    Ask,
+    ResponseColumns,
+    ask_one,
+    response_columns,
+)
 
-NONE = "none"
 FOLLOWS = 0.9  # rank correlation with the counts, from which on a column follows from them
 ANY_OF_BANDS = "`band`, `variable`, `time` or `aggregate`"
-_RATE = re.compile(r"rate|ratio|risk|prevalence|per_?1_?0+|smr")
 _TRUTH = re.compile(r"^truth(?![a-z])")
-
-#: Asks a question: its key, its text, and the answers that there are.
-Ask = Callable[[str, str, Sequence[str]], str]
 
 
 @dataclass
@@ -56,11 +58,9 @@ class Guess:
     counts : TableFile or None
         None if the counts are a column of the boundaries.
     pairing : Pairing
-    value : str
-    labels, wide : bool
-        Whether values are labels; whether the table has a column for each period.
-    tested, weight, period : str or None
-        Columns.
+    response : ResponseColumns
+    period : str or None
+        Column.
     step, week : str or None
         Of the periods.
     texts : list of str
@@ -81,11 +81,7 @@ class Guess:
     areas: Boundary
     counts: TableFile | None
     pairing: Pairing
-    value: str = ""
-    labels: bool = False
-    wide: bool = False
-    tested: str | None = None
-    weight: str | None = None
+    response: ResponseColumns = field(default_factory=lambda: ResponseColumns(""))
     period: str | None = None
     step: str | None = None
     week: str | None = None
@@ -111,7 +107,7 @@ def guess(folder: Folder, ask: Ask) -> Guess:
     changes, walks = split_changes(folder), split_crosswalks(folder)
     found = _pair(folder, walks, ask)
     found.left = [*folder.left, *told_left(walks, found.crosswalk)]
-    _values(found, ask)
+    _response(found, ask)
     _periods(folder, found)
     found.changes, left = usable_changes(
         changes, found.areas, found.pairing.area_id, periods=found.step is not None
@@ -138,7 +134,7 @@ def _pair(folder: Folder, walks: Sequence[TableFile], ask: Ask) -> Guess:
     shapes = {areas.title: areas for areas, _, _ in pairs} or {
         each.title: each for each in folder.boundaries
     }
-    title = _one(ask, "areas", "Which has the boundaries of the counts?", list(shapes))
+    title = ask_one(ask, "areas", "Which has the boundaries of the counts?", list(shapes))
     own = [(table, pairing) for areas, table, pairing in pairs if areas.title == title]
     if not own:
         frame = shapes[title].frame.drop(columns="geometry")
@@ -157,12 +153,12 @@ def _pair(folder: Folder, walks: Sequence[TableFile], ask: Ask) -> Guess:
         if not ids:
             remedy = "add a column with an id of each area"
             raise InputError(Problem(title, "no column identifies an area", remedy))
-        own_id = _one(ask, "areas.id", "Which column identifies an area?", ids)
+        own_id = ask_one(ask, "areas.id", "Which column identifies an area?", ids)
         return Guess(shapes[title], None, Pairing(own_id, own_id, 1.0, loose=False))
     by_title = {table.title: (table, pairing) for table, pairing in own}
     named = [t for t, (table, pairing) in by_title.items() if _cases_in(table, pairing)]
     chosen = named if len(named) == 1 else named or list(by_title)
-    which = _one(ask, "counts", "Which table has the counts?", chosen)
+    which = ask_one(ask, "counts", "Which table has the counts?", chosen)
     table, pairing = by_title[which]
     return Guess(shapes[title], table, pairing, crosswalk=needed[title, which])
 
@@ -174,37 +170,14 @@ def _cases_in(table: TableFile, pairing: Pairing) -> bool:
     )
 
 
-def _values(found: Guess, ask: Ask) -> None:
-    """Choose the column of the counts, and those of people and tested."""
-    frame = (
-        found.areas.frame.drop(columns="geometry") if found.counts is None else found.counts.frame
-    )
-    columns = [c for c in count_columns(frame) if c != found.pairing.table_id]
-    dated = [c for c in map(str, frame.columns) if is_period_name(c)]
-    if len(dated) > 1:
-        found.wide, found.value, found.period = True, "cases", None
-        found.why["counts"] = f"a column for each of {len(dated)} periods"
-        return
-    tested = [c for c in columns if TESTED.search(c.lower())]
-    plain = [c for c in columns if c not in tested]
-    named = [c for c in plain if CASES.search(c.lower())]
-    if not plain and not named:
-        text = ", ".join(map(str, frame.columns))
-        what = f"no column has whole numbers from 0 that may be counts: {text}"
-        where = found.areas.title if found.counts is None else found.counts.title
-        raise InputError(Problem(where, what, "add a column with the counts"))
-    found.value = _one(ask, "counts.value", "Which column has the counts?", named or plain)
-    numbers = numbers_of(frame[found.value])
-    found.labels = set(np.unique(numbers)) <= set(LABELS.values()) and not named
-    people = [
-        str(c) for c in frame.columns
-        if PEOPLE.search(str(c).lower()) and (numbers_of(frame[c]) > 0).any()
-    ]  # fmt: skip
-    found.weight = people[0] if len(people) == 1 else None
-    if tested:
-        text = f"Are the {found.value} positives among the {tested[0]}?"
-        answer = _one(ask, "counts.tested", text, [*tested, NONE])
-        found.tested = None if answer == NONE else answer
+def _response(found: Guess, ask: Ask) -> None:
+    """Choose the columns of the response."""
+    table = found.counts
+    frame = found.areas.frame.drop(columns="geometry") if table is None else table.frame
+    place = found.areas.title if table is None else table.title
+    found.response = response_columns(frame, found.pairing.table_id, place, ask)
+    if found.response.wide:
+        found.why["counts"] = f"a column for each of {found.response.n_wide} periods"
 
 
 def _periods(folder: Folder, found: Guess) -> None:
@@ -215,19 +188,21 @@ def _periods(folder: Folder, found: Guess) -> None:
     frame, texts = table.frame, list[str]()
     if table.labels:
         texts = list(table.labels)
-    elif found.wide:
+    elif found.response.wide:
         texts = [c for c in map(str, frame.columns) if is_period_name(c)]
     else:
         ids = id_text(frame[found.pairing.table_id])
         for column in map(str, frame.columns):
-            if column in (found.pairing.table_id, found.value) or not has_dates(frame[column]):
+            if column in (found.pairing.table_id, found.response.value) or not has_dates(
+                frame[column]
+            ):
                 continue
             own = id_text(frame[column])
             if own.nunique() > 1 and not pd.concat([ids, own], axis=1).duplicated().any():
                 found.period, texts = column, list(own.dropna().unique())
                 break
         if found.period is None and ids.dropna().duplicated().any():
-            remedy = by_period(frame, ids, found.value, None).removeprefix("; ")
+            remedy = by_period(frame, ids, found.response.value, None).removeprefix("; ")
             what = (
                 f"column {found.pairing.table_id!r} has ids several times, and no column of dates"
             )
@@ -248,19 +223,21 @@ def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
             own = replace(each, by_time=_by_time(each, found))
             rasters += [own] if _usable(own, found) else []
     truths = [each for each in rasters if _TRUTH.search(each.name)]
-    found.truth = truths[0] if len(truths) == 1 and not found.labels else None
+    found.truth = truths[0] if len(truths) == 1 and not found.response.labels else None
     found.left += [f"{each.title}: one of several truths" for each in truths if found.truth is None]
     rest = [each for each in rasters if each not in truths]
     named = [each for each in rest if PEOPLE.search(_words(each))]
-    if found.weight is not None and found.counts is not None and not named:
-        found.why["population"] = f"people are the column {found.weight} of the counts"
+    of_people = found.response.weight if found.response.weight_unit == "people" else None
+    if of_people is not None and found.counts is not None and not named:
+        found.why["population"] = f"people are the column {of_people} of the counts"
     elif rest:
         text = "Which raster has the people?"
         known = [each.title for each in named]
         given = known if len(known) == 1 else [*(known or [r.title for r in rest]), NONE]
-        answer = _one(ask, "population", text, given)
+        answer = ask_one(ask, "population", text, given)
         found.population = next((each for each in rest if each.title == answer), None)
-    found.weight = None if found.population is not None else found.weight
+    if found.population is not None and found.response.weight_unit == "people":
+        found.response = replace(found.response, weight=None, weight_unit=None)
     for each in rest:
         if each == found.population:
             continue
@@ -372,17 +349,26 @@ def _other_tables(folder: Folder, found: Guess) -> None:
 
 def _own_table(table: TableFile, found: Guess) -> None:
     """Take columns beside the counts that are no rate of theirs and lack no area or period."""
-    frame, used = table.frame, {found.value, found.period, found.weight, found.tested}
-    if found.labels or found.wide or found.pairing.loose or found.crosswalk or table.labels:
+    frame, used = (
+        table.frame,
+        {*(found.response.value, found.period, found.response.weight, found.response.tested)},
+    )
+    if (
+        found.response.labels
+        or found.response.wide
+        or found.pairing.loose
+        or found.crosswalk
+        or table.labels
+    ):
         return
     n_period = 1 if found.period is None else frame[found.period].nunique()
     if len(frame) != len(found.areas.frame) * n_period:
         return
     # A rate, or the cases of a neighbour: what follows from the counts explains nothing.
-    counts = pd.to_numeric(frame[found.value], errors="coerce")
+    counts = pd.to_numeric(frame[found.response.value], errors="coerce")
     for column in map(str, frame.columns):
         numbers = numbers_of(frame[column])
-        told = CASES.search(column.lower()) or _RATE.search(column.lower())
+        told = any(known.search(column.lower()) for known in (CASES, RATE, EXPOSURE))
         if column in used or column == found.pairing.table_id or told or is_whole(numbers):
             continue
         cells = pd.to_numeric(frame[column], errors="coerce")
@@ -397,8 +383,3 @@ def names_column(found: Guess) -> str | None:
     """Return the column with the names of the areas, if another than that of the ids."""
     name = name_column(attribute_columns(found.areas.frame))
     return None if name == found.pairing.area_id else name
-
-
-def _one(ask: Ask, key: str, text: str, answers: Sequence[str]) -> str:
-    """Return the only answer, or ask."""
-    return answers[0] if len(answers) == 1 else ask(key, text, answers)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from pipeline.products.area_factors import TileFactors
+from pipeline.products.exposures import Exposures
 from pipeline.products.tile_pass import Consumer
 from pipeline.products.tile_pixels import TilePixels, TileReader
 
@@ -24,22 +25,25 @@ class LevelDraws:
     ----------
     people : (n_area,) float64
         People in mapped pixels, or km2.
-    covered_people : (n_area,) float64
-        Those of them that could be inside the training areas.
+    exposure : (n_area,) float64
+        What rates are per unit of: the people, or the exposure that was given.
+    covered : (n_area,) float64
+        That part of the exposure that could be inside the training areas.
     mapped : (n_area,) float64
         Surface in mapped pixels, in pixels.
     extrapolating : (n_area,) float64
-        People in pixels that extrapolate.
+        Exposure in pixels that extrapolate.
     cases : (n_area,) float64
         Mean total, of the raster.
     above : (n_threshold, n_area) float64
-        Mean of the people in pixels whose rate is above each threshold.
+        Mean of the exposure in pixels whose rate is above each threshold.
     cases_drawn : (n_draws, n_area) float64
     above_drawn : (n_threshold, n_draws, n_area) float64
     """
 
     people: np.ndarray
-    covered_people: np.ndarray
+    exposure: np.ndarray
+    covered: np.ndarray
     mapped: np.ndarray
     extrapolating: np.ndarray
     cases: np.ndarray
@@ -57,8 +61,8 @@ class LevelDraws:
 class _Tile:
     """What is found of a tile: sums over its pixels by local area."""
 
-    plain: np.ndarray  # (5 + n_threshold, n_local)
-    mass: csr_matrix  # people of each pixel in each area
+    plain: np.ndarray  # (6 + n_threshold, n_local)
+    mass: csr_matrix  # exposure of each pixel in each area
     drawn: np.ndarray  # (1 + n_threshold, n_local, n_draws)
     of_counts: np.ndarray  # local areas that have a factor of their own
     plain_drawn: np.ndarray  # (n_of_counts, n_draws)
@@ -80,6 +84,8 @@ class AreaSums(Consumer):
     counted : TileFactors, optional
         What the counts of the training areas add to drawn cases: an area has its own factor, a
         pixel of several areas the average of theirs.
+    exposures : Exposures, optional
+        Where the exposure is not the people.
     """
 
     def __init__(
@@ -90,27 +96,34 @@ class AreaSums(Consumer):
         thresholds: tuple[float, ...] = (),
         limits: np.ndarray | None = None,
         counted: TileFactors | None = None,
+        exposures: Exposures | None = None,
     ) -> None:
         self._rate_per, self._limits, self._counted = rate_per, limits, counted
+        self._exposures = exposures
         self.thresholds = thresholds
         n_thr = len(thresholds)
-        self._plain = np.zeros((5 + n_thr, reader.n_area))
+        self._plain = np.zeros((6 + n_thr, reader.n_area))
         self._drawn = np.zeros((1 + n_thr, reader.n_area, n_draws))
 
     def begin(self, pixels: TilePixels) -> _Tile:
         """Sum the means."""
         share = pixels.fraction
-        mass = share.multiply(pixels.people).tocsr()
+        people = share.multiply(pixels.people).tocsr()
+        mass, exposure = people, pixels.people
+        if self._exposures is not None:
+            mass = self._exposures.of_areas(pixels)
+            exposure = self._exposures.of_pixels(pixels)
         inside = np.minimum(share.data, pixels.covered[share.indices])
         inside = csr_matrix((inside, share.indices, share.indptr), shape=share.shape)
         exceed = [pixels.values[f"exceedance_{each:g}"] for each in self.thresholds]
         plain = np.stack(
             [
+                people @ np.ones(pixels.n_pix),
                 mass @ np.ones(pixels.n_pix),
-                inside @ pixels.people,
+                inside @ exposure,
                 share @ np.ones(pixels.n_pix),
                 mass @ self._extrapolates(pixels),
-                share @ self._cases(pixels),
+                self._cases(pixels, mass),
                 *(mass @ each.astype(np.float64) for each in exceed),
             ]
         )
@@ -127,13 +140,19 @@ class AreaSums(Consumer):
             return np.zeros(pixels.n_pix)
         return extrapolating(pixels.x, self._limits).astype(np.float64)
 
-    def _cases(self, pixels: TilePixels) -> np.ndarray:
-        """Return the mean total of whole pixels, of the layer where there is one."""
+    def _cases(self, pixels: TilePixels, mass: csr_matrix) -> np.ndarray:
+        """Return the mean total of the areas, (n_local,), of the layer where there is one."""
         if "cases_mean" in pixels.values:
-            return pixels.values["cases_mean"].astype(np.float64)
+            return np.asarray(pixels.fraction @ pixels.values["cases_mean"].astype(np.float64))
         if "rate_mean" not in pixels.values:
-            return np.zeros(pixels.n_pix)
-        return pixels.values["rate_mean"].astype(np.float64) / self._rate_per * pixels.people
+            return np.zeros(mass.shape[0])
+        rate = pixels.values["rate_mean"].astype(np.float64) / self._rate_per
+        if self._counted is None:
+            return np.asarray(mass @ rate)
+        found = np.asarray(mass @ (rate * self._counted.of_means(pixels)))
+        own = np.flatnonzero(pixels.area < self._counted.mean.size)
+        found[own] = (mass[own] @ rate) * self._counted.mean[pixels.area[own]]
+        return found
 
     def draw(
         self, found: _Tile, pixels: TilePixels, part: slice, rate: np.ndarray, counted: np.ndarray
@@ -161,11 +180,12 @@ class AreaSums(Consumer):
         plain, drawn = self._plain, self._drawn
         return LevelDraws(
             people=plain[0],
-            covered_people=plain[1],
-            mapped=plain[2],
-            extrapolating=plain[3],
-            cases=plain[4],
-            above=plain[5:],
+            exposure=plain[1],
+            covered=plain[2],
+            mapped=plain[3],
+            extrapolating=plain[4],
+            cases=plain[5],
+            above=plain[6:],
             cases_drawn=drawn[0].T,
             above_drawn=drawn[1:].transpose(0, 2, 1),
         )

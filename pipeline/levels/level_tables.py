@@ -157,20 +157,20 @@ def tabulate_level(
     Returns
     -------
     DataFrame
-        Columns as in :mod:`pipeline.products.level_columns`. Numbers of an area without people
-        in mapped pixels are missing.
+        Columns as in :mod:`pipeline.products.level_columns`; ``people`` has the exposure. Numbers
+        of an area without people in mapped pixels are missing.
     """
-    people = draws.people[at]
-    filled = people > 0
+    exposure = draws.exposure[at]
+    filled = exposure > 0
     blank = np.where(filled, 1.0, np.nan)
-    per_person = summary.rate_per * _share(np.ones_like(people), people)
+    per_person = summary.rate_per * _share(np.ones_like(exposure), exposure)
     cases, drawn = draws.cases[at], draws.cases_drawn[:, at]
     table: dict[str, Any] = {"id": level.ids}
     if level.names is not None:
         table["name"] = level.names
-    table["people"] = people
+    table["people"] = exposure
     table["mapped"] = np.minimum(_share(draws.mapped[at] * pixel, level.surface), 1.0)
-    table["extrapolating"] = _share(draws.extrapolating[at], people)
+    table["extrapolating"] = _share(draws.extrapolating[at], exposure)
     if summary.totals:
         tested = observed.has_trials
         if tested:
@@ -178,8 +178,8 @@ def tabulate_level(
         table["observed"] = observed.cases
         if observed.why is not None and (observed.why != "").any():
             table["observed_why"] = observed.why
-        exposure = observed.tested if tested else people
-        table["observed_rate"] = summary.rate_per * _share(observed.cases, exposure)
+        per = observed.tested if tested else exposure
+        table["observed_rate"] = summary.rate_per * _share(observed.cases, per)
         table |= summary.columns("cases", cases * blank, drawn * blank)
     table |= summary.columns("rate", cases * per_person, drawn * per_person)
     for number, threshold in enumerate(summary.thresholds):

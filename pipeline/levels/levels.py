@@ -73,8 +73,9 @@ class LevelProducts:
             config.response_kind.maps_totals,
         )
         self._sums = AreaSums(
-            reader, n_draws, config.output.rate_per, thresholds, made.limits, made.tile_factors
-        )
+            reader, n_draws, config.output.rate_per, thresholds, made.limits, made.tile_factors,
+            made.exposures,
+        )  # fmt: skip
         self._kept = KeptRates(reader.grid, made.directory)
         self._targeting = Targeting(n_draws) if config.response_kind.maps_totals else None
         self.consumers: list[Consumer] = [self._sums, self._kept]
@@ -96,13 +97,15 @@ class LevelProducts:
         summary : dict
             Number of areas of each level.
         rate : Series
-            Mean rate of each training area, per person, from the rasters; by id.
+            Mean rate of each training area, per unit of exposure, from the rasters; by id.
         """
         made, reader, draws = self._made, self._made.reader, self._sums.result
         config, levels = made.config, list(reader.levels)
         observed = observe(table, levels, draws, reader)
         living = people_living(config, reader.grid)
         tables = tabulate(draws, reader, observed, self._summary, living)
+        if made.exposures is not None:
+            tables[TRAINING] = _known_exposure(tables[TRAINING], made.exposures.known)
         log_unmapped(tables, config, progress)
         if self._targeting is not None:
             tables = self._target(self._targeting, draws, tables)
@@ -115,8 +118,8 @@ class LevelProducts:
             **({"reconciled": report} if report else {}),
         }
         at = reader.numbered()[0][1]
-        people, cases = draws.people[at], draws.cases[at]
-        rate = np.divide(cases, people, out=np.full(people.shape, np.nan), where=people > 0)
+        exposure, cases = draws.exposure[at], draws.cases[at]
+        rate = np.divide(cases, exposure, out=np.full(exposure.shape, np.nan), where=exposure > 0)
         return numbers, pd.Series(rate, index=list(levels[0].ids))
 
     def _target(
@@ -145,6 +148,12 @@ class LevelProducts:
             for tile, rates in self._kept.bands():
                 files.write_band(tile, np.where(np.isfinite(rates), targeting.above(rates), np.nan))
         return result
+
+
+def _known_exposure(table: pd.DataFrame, known: np.ndarray) -> pd.DataFrame:
+    """Return a table of areas without amounts of an exposure that no one gave; rates remain."""
+    amounts = [name for name in table if name == "people" or name.startswith("people_above")]
+    return table.assign(**{name: table[name].where(known) for name in amounts})
 
 
 def grid_of(cube: Any) -> Grid:
@@ -195,9 +204,9 @@ def observe(
     found = {TRAINING: own}
     for level, at in reader.numbered():
         if level.name != TRAINING:
-            people = draws.people[at]
+            exposure = draws.exposure[at]
             covered = np.ones(len(level))
-            np.divide(draws.covered_people[at], people, out=covered, where=people > 0)
+            np.divide(draws.covered[at], exposure, out=covered, where=exposure > 0)
             pairs = Overlaps.of(training, level)
             found[level.name] = own.totals(level, pairs, covered, training.titles)
     return found

@@ -39,6 +39,7 @@ from pipeline.products.areas import (
     write_draws,
 )
 from pipeline.products.csv_table import write_csv
+from pipeline.products.exposures import Exposures
 from pipeline.products.layer_files import open_layers
 from pipeline.products.map_result import MapResult
 from pipeline.products.moving_grids import NOWHERE, MovingPlaces
@@ -393,6 +394,7 @@ class _Maps:
                     tags=self._tags,
                     n_thread=n_thread(config),
                     factors=factors,
+                    exposures=Exposures.of(areas, list(levels[0].ids)),
                 )
             )
 
@@ -424,8 +426,7 @@ class _Maps:
         if self._levels is None:
             return {}
         summary, rate = self._levels.write(self._tables.table, self._progress)
-        if self._config.response_kind.maps_totals:
-            self._tables.take_means(rate)
+        self._tables.take_means(rate)
         return summary
 
 
@@ -452,11 +453,11 @@ def _balance(
     progress: Progress,
 ) -> Balance | None:
     """Add the fitted and the mapped totals to the balance of ingest, and log it."""
-    total, draws, factors, response = None, tables.draws, tables.factors, config.response_kind
+    total, draws, factors = None, tables.draws, tables.factors
     if draws is not None:
         counted = areas.in_training[draws.bag]
         deviations = None
-        if factors is not None and mapped is not None and response.maps_totals:  # by the rasters
+        if factors is not None and mapped is not None:  # by the rasters
             deviations = factors.deviations(draws)[:, counted]
         draws = draws.select(counted)
         clusters = None if tables.functions is None else tables.functions.clusters
@@ -473,7 +474,7 @@ def _balance(
         mapped,
         tables.uncounted,
         everywhere=config.output.mask == "all",
-        tested=response.exposure_column == "tested",
+        tested=config.response_kind.exposure_column == "tested",
     )
     progress.log(render_balance(balance, f"{config.name}: balance"))
     return balance

@@ -105,25 +105,35 @@ class AreaFactors:
         at = {name: number for number, name in enumerate(self.ids)}
         known = np.array([at.get(name, -1) for name in ids], dtype=np.int64)
         drawn = np.where(known >= 0, self.drawn[:, np.maximum(known, 0)], 1.0)
-        return TileFactors(drawn)
+        return TileFactors(drawn, np.where(known >= 0, self.mean[np.maximum(known, 0)], 1.0))
 
 
 @dataclass(frozen=True)
 class TileFactors:
-    """Factors of the drawn cases of pixels.
+    """Factors of the cases of pixels.
 
     Attributes
     ----------
     drawn : (n_draws, n_area) float64 array
-        Of the areas of the first level.
+        Of drawn cases, of the areas of the first level.
+    mean : (n_area,) float64 array
+        Of the mean.
     """
 
     drawn: np.ndarray
+    mean: np.ndarray
 
     def __call__(self, pixels: TilePixels, part: slice) -> np.ndarray:
-        """Return the factors of some pixels of a tile: (n_draws, n_part)."""
-        own = pixels.area < self.drawn.shape[1]
+        """Return the factors of the draws of some pixels of a tile: (n_draws, n_part)."""
+        return self._of_pixels(self.drawn, pixels, part)
+
+    def of_means(self, pixels: TilePixels) -> np.ndarray:
+        """Return the factors of the means of a tile's pixels: (n_pix,)."""
+        return self._of_pixels(self.mean[None], pixels, slice(None))[0]
+
+    def _of_pixels(self, factor: np.ndarray, pixels: TilePixels, part: slice) -> np.ndarray:
+        own = pixels.area < self.mean.size
         share: Any = pixels.fraction[own][:, part]
         whole = np.asarray(share.sum(axis=0)).ravel()
-        summed = np.asarray((share.T @ self.drawn[:, pixels.area[own]].T).T)
+        summed = np.asarray((share.T @ factor[:, pixels.area[own]].T).T)
         return np.where(whole > 0, summed / np.where(whole > 0, whole, 1.0), 1.0)

@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.config.schema import Config
 from pipeline.products.area_factors import AreaFactors, TileFactors
+from pipeline.products.exposures import Exposures
 from pipeline.products.tile_pixels import TileReader
 
 
@@ -33,6 +34,8 @@ class MapResult:
     n_thread : int
     factors : AreaFactors
         What the counts of the areas add to the surface.
+    exposures : Exposures, optional
+        Where the exposure is not the people.
     """
 
     config: Config
@@ -43,10 +46,9 @@ class MapResult:
     tags: dict[str, str]
     n_thread: int | None
     factors: AreaFactors
+    exposures: Exposures | None = None
 
     @cached_property
-    def tile_factors(self) -> TileFactors | None:
-        """Factors of the drawn cases; None where no raster of cases has the mean's."""
-        if not self.config.response_kind.maps_totals:
-            return None
+    def tile_factors(self) -> TileFactors:
+        """Factors of the rates of the training areas."""
         return self.factors.of_tiles(list(self.reader.levels[0].ids))

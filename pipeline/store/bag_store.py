@@ -254,6 +254,11 @@ class BagStore:
             f"{self.n_feat} covariates, {self.n_block} blocks)"
         )
 
+    @property
+    def exposure_factor(self) -> np.ndarray | None:
+        """What the weights of the pixels of each bag are multiplied by, (n_bag,); None: by 1."""
+        return self._factor
+
     @cached_property
     def training(self) -> BagStore:
         """The bags that a model may be fitted to: the store itself where all are."""

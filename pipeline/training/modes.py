@@ -76,7 +76,9 @@ _NAMED = {
 
 
 def _decided(mode: Mapping[str, Any], link: str, totals: str) -> str:
+    identity = link == "identity"
     noise = f"noise between areas has a deviation of {_two(mode['area_sd'])}"
+    noise += f" of that of the {totals}" if identity else ""
     if mode["explains"] == WIDE:
         return (
             f"The {totals} of neighbouring areas differ as a rate does that varies over distances "
@@ -90,15 +92,17 @@ def _decided(mode: Mapping[str, Any], link: str, totals: str) -> str:
     if mode["explains"] == SHORT:
         return (
             f"{start}{_NAMED[SHORT]}, about {_two(mode['range_km'])} km, less than the width of a "
-            f"typical area{_by(mode['field_sd'], link == 'exp')}. Where inside an area it is high, "
-            f"its {totals} hardly tell."
+            f"typical area{_by(mode['field_sd'], link, totals, link == 'exp')}. Where inside an "
+            f"area it is high, its {totals} hardly tell."
         )
-    return f"{start}{NOISE}{_by(mode['area_sd'], link != 'identity')}."
+    return f"{start}{NOISE}{_by(mode['area_sd'], link, totals, not identity)}."
 
 
-def _by(sd: float, factor: bool) -> str:
+def _by(sd: float, link: str, totals: str, factor: bool) -> str:
     """Return a deviation, with the factor that it is where it is one of logarithms."""
     means = f" (a factor of about {_two(math.exp(sd))})" if factor else ""
+    # Without a link, noise and surface are told in units of the responses' own deviation.
+    means = f" of that of the {totals}" if link == "identity" else means
     return f", deviation {_two(sd)}{means}"
 
 

@@ -22,6 +22,7 @@ from models.aggregate.profile_bound import ProfileBound
 from models.gp import priors
 from models.gp.average_covariance import AverageCovariance
 from models.gp.kernel_text import parse_kernel
+from models.gp.priors import unit_of
 from models.likelihoods.registry import find_likelihood
 from models.training.few_pixels import asked
 from tests.models.aggregate.country import Dense, country, matern32
@@ -244,6 +245,33 @@ def test_without_noise_or_space_nothing_stands_for_another():
     assert find_places(parse_kernel("ridge", 2, has_coords=True), noisy, {}) is None
     places = find_places(kernel, noisy, {})
     assert places == Places(4, 2, 3, -0.5)
+
+
+def test_noise_of_a_factor_has_no_unit_and_others_that_of_the_responses():
+    kernel = parse_kernel(KERNEL, 2, has_coords=True)
+    unit = {unit_of("log_shape"): np.array([-2 * np.log(0.2)])}  # values vary by 20 %
+    phi = np.zeros((1, 5))
+    phi[0, 4] = -2 * np.log(0.1)  # a shape of 100
+    assert find_places(kernel, find_likelihood("gamma"), unit).sd(phi) == pytest.approx(0.1)
+    normal = find_likelihood("normal").with_area_effect()
+    unit = {unit_of(name): np.log([7.0]) for name in normal.parameters}
+    phi = np.full((1, 4 + len(normal.parameters)), np.log(3.5))
+    places = find_places(kernel, normal, unit)
+    assert places.power == 1.0
+    assert places.sd(phi) == pytest.approx(0.5)
+
+
+def test_the_noise_that_a_fit_tells_of_values_is_theirs():
+    """Areas of 9 pixels, equal but for gamma noise of 20 %."""
+    bags = country(side=24, n_area=64)
+    size = np.add.reduceat(bags.weight, bags.offsets[:-1])
+    mean = np.random.default_rng(2).gamma(25.0, 1 / 25.0, bags.n_bag)
+    total = mean * size
+    bags = Bags(bags.x, bags.offsets, total, bags.weight, bags.coords)
+    modes = _fitted(bags, likelihood="gamma", integrate=4).modes_
+    (noise,) = [mode for mode in modes if mode["explains"] == "noise between areas"]
+    assert noise["weight"] > 0.5
+    assert noise["area_sd"] == pytest.approx(mean.std() / mean.mean(), rel=0.15)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import geopandas as gpd
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 import rasterio
 import yaml
+from scipy.sparse import csr_matrix
 
 from geo.core.errors import InputError
 from models.likelihoods.registry import find_likelihood
@@ -19,6 +21,8 @@ from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.ingest.exposure import pixel_sums
 from pipeline.ingest.stage import check_inputs, ingest
+from pipeline.products.exposures import Exposures
+from pipeline.products.tile_pixels import TilePixels
 from pipeline.store.bag_store import BagStore
 from tests.pipeline.ingest.conftest import shares
 
@@ -121,6 +125,16 @@ def test_averages_become_maps_and_tables_in_their_unit(files, capsys):
     table = pd.read_csv(out / "areas.csv").set_index("code")
     np.testing.assert_allclose(table["observed_rate"], pd.Series(yields)[table.index], rtol=1e-5)
     np.testing.assert_allclose(table["people"], pd.Series(HECTARES)[table.index], rtol=1e-5)
+    # Levels have the hectares as well: their averages are not those of people.
+    fine = pd.read_csv(out / "levels_training.csv", dtype={"id": str}).set_index("id")
+    hectares = pd.Series(HECTARES)[fine.index]
+    np.testing.assert_allclose(fine["people"], hectares, rtol=1e-5)
+    np.testing.assert_allclose(fine["rate"], table["fitted_rate"][fine.index], rtol=1e-5)
+    country = pd.read_csv(out / "levels_country.csv").iloc[0]
+    np.testing.assert_allclose(country["people"], hectares.sum(), rtol=1e-5)
+    wanted = (fine["rate"] * hectares).sum() / hectares.sum()
+    np.testing.assert_allclose(country["rate"], wanted, rtol=1e-6)
+    assert abs(country["rate"] / fine["rate"].mean() - 1) > 0.01
     report = json.loads((out / "evaluation.json").read_text())
     assert report["response"]["area_total"] == "t/ha x ha"
     # The balance adds up totals, not averages.
@@ -132,6 +146,35 @@ def test_averages_become_maps_and_tables_in_their_unit(files, capsys):
     said = capsys.readouterr().err
     assert "averages: RMSE" in said
     assert "cases" not in said
+
+
+def test_pixels_outside_and_areas_without_a_weight_have_the_usual_exposure():
+    """Areas a and b share the second pixel; c has no weight; the fourth pixel is in none."""
+    store = SimpleNamespace(
+        ids=["a", "b", "c"], exposure_factor=np.array([2.0, 6.0, 1.0]),
+        bag_weight=np.array([20.0, 180.0, 7.0]), known_exposure=np.array([True, True, False]),
+    )  # fmt: skip
+    found = Exposures.of(store, ["b", "a", "c"])
+    assert found.known.tolist() == [True, True, False]
+    assert found.factor.tolist() == [6.0, 2.0, 5.0]  # 200 over 10 + 30 people
+    assert Exposures.of(SimpleNamespace(exposure_factor=None, bag_weight=None), []) is None
+    share = np.array(
+        [[0, 0.25, 0, 0, 0], [1, 0.5, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0.75, 1, 1, 0.0]]
+    )  # of b, a, c, and of a zone
+    people = np.array([10.0, 12.0, 3.0, 4.0, 5.0])
+    pixels = TilePixels(
+        None, np.zeros(5, int), np.arange(5), None, None, people, share[:3].sum(axis=0),
+        np.zeros(5), area=np.array([0, 1, 2, 3]), fraction=csr_matrix(share),
+    )  # fmt: skip
+    shared = 12 * (0.25 * 6 + 0.5 * 2) / 0.75
+    np.testing.assert_allclose(found.of_pixels(pixels), [20, shared, 15, 20, 25])
+    wanted = [
+        [0, 0.25 * 72, 0, 0, 0],
+        [20, 0.5 * 24, 0, 0, 0],
+        [0, 0, 15, 0, 0],
+        [0, 0.75 * shared, 15, 20, 0],
+    ]
+    np.testing.assert_allclose(found.of_areas(pixels).toarray(), wanted)
 
 
 def test_areas_without_a_weight_are_left_out_or_refused(files):

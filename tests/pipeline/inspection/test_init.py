@@ -82,6 +82,17 @@ def _own_columns(directory: Path) -> None:
     table.to_csv(directory / "cases.csv", index=False)
 
 
+def _yields(directory: Path) -> None:
+    """Write averages per hectare beside whole hectares, and what may explain them."""
+    areas().to_file(directory / "areas.gpkg")
+    table, rng = areas()[["id"]].copy(), np.random.default_rng(3)
+    table["ha"] = rng.integers(100, 9000, len(table))
+    table["yield"] = rng.gamma(9.0, 0.25, len(table))
+    table["rain_mm"] = rng.gamma(2.0, 30.5, len(table))
+    table.to_csv(directory / "crops.csv", index=False)
+    write_raster(directory / "people.tif", people())
+
+
 def _wide(directory: Path) -> None:
     """Write a column a month, and ids in other capitals."""
     areas().to_file(directory / "areas.gpkg")
@@ -190,6 +201,13 @@ WRITTEN = [
         "grid": {"crs": "EPSG:32736", "resolution": 100.0},
         "time": {"step": "month"},
     }),
+    (_yields, {
+        **TITLED,
+        "counts": {"path": "crops.csv", "id": "id", "value": "yield", "weight": "ha",
+                   "weight_unit": "ha", "of": "average"},
+        "covariates": {"rain_mm": {"table": "crops.csv", "id": "id", "value": "rain_mm"}},
+        "model": {"likelihood": "gamma"},
+    }),
     (_wide, {
         "areas": {"path": "areas.gpkg", "id": "id"},
         "counts": {"path": "counts.csv", "id": "id", "value": "cases", "match": "spelling",
@@ -255,6 +273,27 @@ def _tested(directory: Path) -> None:
     _one_period().assign(examined=9999).to_csv(directory / "t.csv", index=False)
 
 
+def _decimals(directory: Path) -> None:
+    """Write what may be an average or a total, of either sign, and no counts."""
+    _month(directory)
+    own = np.random.default_rng(4).normal(0.0, 2.0, len(areas()))
+    _one_period()[["id"]].assign(anomaly=own, farm_area=77).to_csv(directory / "t.csv", index=False)
+
+
+def _counts_or_values(directory: Path) -> None:
+    _month(directory)
+    own = np.random.default_rng(4).normal(9.0, 2.0, len(areas()))
+    _one_period()[["id"]].assign(n=np.arange(len(own)) + 7, mean_height=own).to_csv(
+        directory / "t.csv", index=False
+    )
+
+
+def _two_exposures(directory: Path) -> None:
+    _yields(directory)
+    table = pd.read_csv(directory / "crops.csv").assign(households=np.arange(len(areas())) + 5)
+    table.to_csv(directory / "crops.csv", index=False)
+
+
 def _nameless_people(directory: Path) -> None:
     _month(directory)
     (directory / "pop_density.tif").rename(directory / "x.tif")
@@ -271,6 +310,8 @@ def _two_boundaries(directory: Path) -> None:
         (_two_people, "population", "people_2015.tif"),
         (_two_counts, "counts.value", "deaths"),
         (_tested, "counts.tested", "none"),
+        (_counts_or_values, "counts.value", "mean_height"),
+        (_two_exposures, "counts.weight", "households"),
         (_nameless_people, "population", "none"),
         (_two_boundaries, "areas", "again.gpkg"),
     ],
@@ -290,6 +331,28 @@ def test_what_several_fit_is_asked(
     assert answer in error
     assert not (tmp_path / "disagg.yaml").exists()
     assert main(["init", str(tmp_path), "--yes", "--quiet", "--answer", f"{key}={answer}"]) == 0
+    assert all_problems(tmp_path / "disagg.yaml")[0] == []
+
+
+def test_values_of_a_name_that_says_nothing_are_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _decimals(tmp_path)
+    init = ["init", str(tmp_path), "--yes"]
+    assert main(init) == 2
+    assert "No column has counts. Which has values of the areas" in capsys.readouterr().err
+    assert main([*init, "--answer", "counts.value=none"]) == 2
+    assert "no column has whole numbers from 0" in capsys.readouterr().err
+    init += ["--answer", "counts.value=anomaly"]
+    assert main(init) == 2
+    told = "Is the anomaly of an area an average over farm_area, or a total? average, total"
+    assert told in capsys.readouterr().err
+    assert main([*init, "--answer", "counts.of=total"]) == 0
+    found = yaml.safe_load((tmp_path / "disagg.yaml").read_text())
+    own = {"value": "anomaly", "weight": "farm_area", "weight_unit": "farm_area", "of": "total"}
+    assert found["counts"] == {"path": "t.csv", "id": "id", **own}
+    assert found["model"] == {"likelihood": "normal"}
+    assert found["output"] == {"dir": "out"}
     assert all_problems(tmp_path / "disagg.yaml")[0] == []
 
 

@@ -295,7 +295,7 @@ def test_a_map_without_cases_has_rates_alone():
     level = Level("zone", ids, None, gpd.GeoSeries(shapes), shapes, None)
     drawn = np.array([[2.0, 9.0], [4.0, 3.0]])
     draws = LevelDraws(
-        *(np.array([2.0, 3.0]) for _ in range(5)), np.empty((0, 2)), drawn,
+        *(np.array([2.0, 3.0]) for _ in range(6)), np.empty((0, 2)), drawn,
         np.empty((0, 2, 2)),
     )  # fmt: skip
     observed = Observed(np.array([1.0, 2.0]), np.full(2, np.nan))
@@ -317,8 +317,8 @@ def test_an_area_mostly_outside_the_country_has_no_rank():
     assert share_on_map(home, home, np.ones(2), np.ones(2), None) is None
     people, drawn = np.array([100.0, 50.0, 1.0]), np.array([[20.0, 5.0, 1.0]])
     draws = LevelDraws(
-        people, people, np.array([16.0, 1.0, 2.0]), np.zeros(3), drawn[0], np.empty((0, 3)), drawn,
-        np.empty((0, 1, 3)),
+        people, people, people, np.array([16.0, 1.0, 2.0]), np.zeros(3), drawn[0], np.empty((0, 3)),
+        drawn, np.empty((0, 1, 3)),
     )  # fmt: skip
     blank = Observed(np.full(3, np.nan), np.full(3, np.nan))
     table = tabulate_level(level, draws, slice(0, 3), blank, Summary(0.9, 1, (), True), 1.0, inside)
@@ -359,7 +359,7 @@ def test_prevalences_are_per_person_tested():
     own = Observed.of(given, level)
     np.testing.assert_array_equal(own.cases, [5, np.nan])
     draws = LevelDraws(
-        *(np.array([200.0, 300.0]) for _ in range(5)), np.empty((0, 2)), np.ones((2, 2)),
+        *(np.array([200.0, 300.0]) for _ in range(6)), np.empty((0, 2)), np.ones((2, 2)),
         np.empty((0, 2, 2)),
     )  # fmt: skip
     table = tabulate_level(level, draws, slice(0, 2), own, Summary(0.9, 100, (), True), 1.0)
