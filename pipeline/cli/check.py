@@ -119,8 +119,7 @@ def check(
             if problems or suspicions:
                 _print_findings(problems, suspicions)
             if examined is not None:
-                counts = parsed is not None and parsed.response_kind.countable
-                print_profile(examined.profile, found.get("areas.repair", ""), counts=counts)
+                print_profile(examined.profile, found.get("areas.repair", ""))
             for key in (key for key in found if key.startswith("points.")):
                 output.print(f"\n  {key}: {found[key]}")
         if not both:  # the table on the terminal has them all
@@ -257,11 +256,8 @@ def _check_folds_file(config: Config, ids: list[str], problems: list[Problem]) -
         problems.extend(error.problems)
 
 
-def print_profile(profile: Profile, repaired: str = "", *, counts: bool = False) -> None:
-    """Print the profile, and what ``areas.repair`` did, at the width of the terminal.
-
-    ``counts`` tells that responses are counts.
-    """
+def print_profile(profile: Profile, repaired: str = "") -> None:
+    """Print the profile, and what ``areas.repair`` did, at the width of the terminal."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
@@ -272,7 +268,7 @@ def print_profile(profile: Profile, repaired: str = "", *, counts: bool = False)
     console = Console(highlight=False)
     print()
     repair = [("repair", repaired)] if repaired else []
-    for name, text in [*repair, *profile_lines(profile, counts=counts)]:
+    for name, text in [*repair, *profile_lines(profile)]:
         wrapped = textwrap.wrap(terminal_text(text), max(40, console.width - 13)) or [""]
         print("\n".join(f"  {name if n == 0 else '':<10} {line}" for n, line in enumerate(wrapped)))
     if not profile.rasters:

@@ -147,7 +147,7 @@ def calibration_line(report: dict[str, Any]) -> str | None:
     parts = []
     for way, words in (("pixels", "by pixel"), ("people", "by people")):
         share, error = (found[way][key].get(level) for key in ("coverage", "standard_error"))
-        parts.append(f"{words} {_percent(share)} +- {_percent(error)}")
+        parts.append(f"{words} {_with_error(share, error)}")
     return (
         f"calibration of pixels: {100 * found['interval']:g} % intervals of "
         f"{found['n_simulations']} refits to data simulated from the map cover {', '.join(parts)}"
@@ -160,13 +160,20 @@ def calibration_table(found: dict[str, Any], table: Table) -> Table:
         cells = []
         for way in (*WAYS, "areas"):
             share, error = (found[way][key][level] for key in ("coverage", "standard_error"))
-            cells.append(f"{_percent(share)} +- {_percent(error)}")
+            cells.append(_with_error(share, error))
         table.add_row(f"{100 * float(level):g} % interval covers", *cells)
     return table
 
 
 def _by_level(levels: np.ndarray, values: np.ndarray) -> dict[str, float]:
     return {f"{lev:g}": float(value) for lev, value in zip(levels, values, strict=True)}
+
+
+def _with_error(share: float | None, error: float | None) -> str:
+    """Return a share with its standard error, which does not reach beyond all."""
+    if share is not None and error is not None and share + error > 1.0:
+        return f"{_percent(share)} ({100 * (share - error):.1f} to 100 %)"
+    return f"{_percent(share)} +- {_percent(error)}"
 
 
 def _percent(value: float | None) -> str:

@@ -31,7 +31,9 @@ LEAST_AREAS = 10  # for Moran's I
 Check = dict[str, Any]
 
 
-def predictive_checks(areas: PosteriorDraws, *, counts: bool = True) -> dict[str, Any]:
+def predictive_checks(
+    areas: PosteriorDraws, *, counts: bool = True, freer: str | None = None
+) -> dict[str, Any]:
     """Check zeros, dispersion, the largest response and the residuals' correlation in space.
 
     Parameters
@@ -40,6 +42,8 @@ def predictive_checks(areas: PosteriorDraws, *, counts: bool = True) -> dict[str
         Of the areas that the model was fitted to.
     counts : bool
         Whether responses are counts; other values have no share of zeros.
+    freer : str, optional
+        Likelihood that learns how much responses vary, where the model's does not.
 
     Returns
     -------
@@ -65,6 +69,8 @@ def predictive_checks(areas: PosteriorDraws, *, counts: bool = True) -> dict[str
     for name, check in found.items():
         if check["p"] < SMALL_P:
             check["sentence"] = _sentence(name, check)
+            if name == "dispersion" and freer is not None:
+                check["sentence"] += f"; likelihood: {freer} learns how much they vary"
     said = [check["sentence"] for check in found.values() if "sentence" in check]
     return {**found, "sentences": said}
 

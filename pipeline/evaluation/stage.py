@@ -161,8 +161,10 @@ def trust(
         ``predictive_checks``, ``support`` (if the predict stage has run for this model) and
         ``prior_sensitivity``.
     """
-    counts = config.response_kind.countable
-    found: dict[str, Any] = {"predictive_checks": predictive_checks(posterior.areas, counts=counts)}
+    kind = config.response_kind
+    freer = kind.freer.get(config.model.likelihood)
+    checks = predictive_checks(posterior.areas, counts=kind.countable, freer=freer)
+    found: dict[str, Any] = {"predictive_checks": checks}
     whole, store = stores
     support = read_support(out, whole)
     if support is not None:

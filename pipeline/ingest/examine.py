@@ -191,12 +191,17 @@ def examine(
     if counts is not None and areas is not None:
         more += written_suspicions(config, areas, [each.code for each in more])
     described = None if size is None or areas is None else profile_areas(areas, size)
+    kind = config.response_kind
     profile = Profile(
         areas=described,
         people=None if people is None or size is None else profile_people(ids, people, size),
         counts=counts,
         exposure=name,
         rate_per=config.output.rate_per,
+        responses="counts" if kind.countable else kind.name,
+        total="" if kind.countable else kind.area_total,
+        rate=f"per {config.output.rate_per:g} {name}" if kind.adds_up else kind.rate_unit,
+        countable=kind.countable,
         positive=positive,
         periods=periods,
         rasters=rasters,

@@ -135,6 +135,12 @@ class Profile:
     exposure : str
         What rates refer to: ``people``, ``tested``, ``km2``, or the unit of ``counts.weight``.
     rate_per : float
+    responses : str
+        What the values of areas are: ``counts``, ``averages``.
+    total, rate : str
+        Units of their total, empty where a reader knows it, and of a rate.
+    countable : bool
+        Whether they are numbers of cases.
     positive : (int, int) or None
         Positive areas and all areas, for labels.
     periods : tuple of CountProfile
@@ -150,6 +156,10 @@ class Profile:
     counts: CountProfile | None
     exposure: str
     rate_per: float
+    responses: str
+    total: str
+    rate: str
+    countable: bool
     positive: tuple[int, int] | None
     periods: tuple[CountProfile, ...]
     rasters: tuple[RasterProfile, ...]

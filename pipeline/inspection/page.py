@@ -58,7 +58,6 @@ def page_of(
     seen : Seen
     """
     suspicions = () if examined is None else examined.suspicions
-    counts = config is not None and config.response_kind.countable
     profile = None if examined is None else examined.profile
     content: dict[str, Any] = {
         "name": str(file) if config is None else config.name,
@@ -68,7 +67,7 @@ def page_of(
         "findings": [*(_finding(each) for each in problems), *map(_finding, suspicions)],
         "facts": []
         if profile is None
-        else profile_lines(profile, counts=counts)[: _n_facts(profile)],
+        else profile_lines(profile, periods=False),  # which have a table of their own
         "areas": None,
         "rule": "",
         "sources": None,
@@ -118,11 +117,6 @@ def _subtitle(config: Config | None) -> str:
     return (
         f"The inputs{f' of {config.period}' if config.period else ''}, as disagg check reads them."
     )
-
-
-def _n_facts(profile: Profile) -> int:
-    """Return how many lines of a profile tell no period: these have a table of their own."""
-    return len(profile_lines(profile, counts=True)) - len(profile.periods)
 
 
 def raster_sheet(profile: Profile) -> Sheet:

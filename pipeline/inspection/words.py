@@ -10,8 +10,8 @@ from pipeline.ingest.class_profile import ClassesProfile
 from pipeline.ingest.profile import CountProfile, Extremes, Profile, RasterProfile
 
 
-def profile_lines(profile: Profile, *, counts: bool) -> list[tuple[str, str]]:
-    """Return what the areas, people and counts are, by a word each; ``counts``: no values."""
+def profile_lines(profile: Profile, *, periods: bool = True) -> list[tuple[str, str]]:
+    """Return what the areas, people and responses are, by a word each; maybe of each period."""
     lines = []
     areas, people = profile.areas, profile.people
     if areas is not None:
@@ -25,12 +25,13 @@ def profile_lines(profile: Profile, *, counts: bool) -> list[tuple[str, str]]:
         lines.append(("labels", f"{profile.positive[0]:,} of {profile.positive[1]:,} positive"))
     if profile.counts is not None:
         mapped = f"period {profile.counts.period}: " if profile.counts.period else ""
-        lines.append(("counts", mapped + _counts(profile.counts, profile)))
+        lines.append((profile.responses, mapped + _counts(profile.counts, profile)))
         n_area = profile.counts.n_area + profile.counts.suppressed
         typical = profile.counts.total / max(1, n_area)
-        said = data_cautions(n_area, typical if counts else None)
+        said = data_cautions(n_area, typical if profile.countable else None)
         lines += [("beware", each) for each in said]
-    lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
+    if periods:
+        lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
     lines += [("classes", _classes(each)) for each in profile.classes]
     return lines
 
@@ -50,14 +51,14 @@ def _counts(counts: CountProfile, profile: Profile) -> str:
     areas = profile.areas
     some = areas is not None and counts.n_area < areas.n
     of = f" of {areas.n:,}" if areas is not None and some else ""
-    text = f"{big_text(counts.total)} in {counts.n_area:,}{of} areas"
+    unit = profile.total and f" {profile.total}"
+    text = f"{big_text(counts.total)}{unit} in {counts.n_area:,}{of} areas"
     if counts.suppressed:
         text += f", {counts.suppressed:,} more suppressed"
     if counts.tested is not None:
         text += f", of {big_text(counts.tested)} tested"
     if counts.rate is not None:
-        per = f"{profile.rate_per:g} {profile.exposure}"
-        text += f"; {number_text(counts.rate)} per {per}{_each(counts.rates, '')}"
+        text += f"; {number_text(counts.rate)} {profile.rate}{_each(counts.rates, '')}"
     return text
 
 

@@ -14,6 +14,8 @@ class Averages(Response):
     adds_up = False
     quantity = "value"
     rates = "averages"
+    noun = "value"
+    against = "one average"
     totals = "totals"
     per = "", ""
 

@@ -117,6 +117,8 @@ class Response:
         a value with the ends of its interval.
     layers : mapping
         Columns that colour the areas on the page, with their titles.
+    freer : mapping
+        By a likelihood whose variance follows from its mean: one that learns it.
     without : mapping
         Keys of the configuration that do not go with it, with what is said of them, and after a
         semicolon what to do if that is not to remove them.
@@ -142,6 +144,7 @@ class Response:
     mean_map = "rate_mean"
     fit_picture = "scatter"
     level = "fitted_rate"
+    freer: ClassVar[Mapping[str, str]] = {"exponential": "gamma"}
     area_columns: ClassVar[Mapping[str, str]] = {
         "observed": "observed {area_total}",
         "observed_lower": "suppressed {area_total}: least that they may be",

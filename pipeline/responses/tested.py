@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pipeline.responses.response import Given, Response, Wrong
 from pipeline.responses.table import Columns, Table
@@ -24,6 +24,7 @@ class Tested(Response):
     scores = "counts"
     changes = "trials"
     exposure = "people tested"
+    freer: ClassVar[Mapping[str, str]] = {"binomial": "beta_binomial"}
     per = "person tested", "tested"
 
     @classmethod

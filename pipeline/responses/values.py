@@ -11,6 +11,8 @@ class Values(Response):
     name = "values"
     about = "total of a real-valued quantity in an area"
     of = "total"
+    noun = "value"
+    against = "one value"
     totals = "values"
 
     @classmethod

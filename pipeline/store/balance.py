@@ -197,7 +197,7 @@ def _fitted_rows(cases: dict[str, Any]) -> list[tuple[str, bool, float | None, f
     interval = f"{100 * fitted['interval']:g} %"
     rows: list[tuple[str, bool, float | None, float | None]] = [
         ("fitted, sum of the table", False, None, fitted["mean"]),
-        (f"{interval} interval of a count, from", True, None, fitted["lower"]),
+        (f"{interval} predictive interval, from", True, None, fitted["lower"]),
         ("to", True, None, fitted["upper"]),
         ("Monte Carlo standard error", True, None, fitted["monte_carlo_se"]),
     ]

@@ -499,7 +499,8 @@ def test_the_stage_simulates_and_goes_on_where_it_stopped(
     line = "90 % intervals of 3 refits to data simulated from the map cover"
     page = evaluation_table(config).replace("\\", "")
     assert line in page
-    assert f"by people {100 * share:.1f} % +- {100 * error:.1f} %" in page
+    assert share + error > 1  # told as an interval that ends at 100 %
+    assert f"by people {100 * share:.1f} % ({100 * (share - error):.1f} to 100 %)" in page
 
     # More simulations keep those that are finished; as many fit nothing.
     dump, text = config.model_dump(mode="json"), file.read_text()

@@ -136,6 +136,8 @@ def test_what_the_model_lacks_is_found_and_said() -> None:
     assert found["moran"]["observed"] > found["moran"]["interval"][1]
     assert "something that varies in space" in found["moran"]["sentence"]
     assert "intervals are too short" in found["dispersion"]["sentence"]
+    said = predictive_checks(draws(y, expected, made), freer="beta_binomial")
+    assert "; likelihood: beta_binomial learns" in said["dispersion"]["sentence"]
     y = np.where(rng.random(n) < 0.2, 0.0, rng.poisson(20.0, n))
     found = predictive_checks(draws(y, expected, made))
     assert found["zeros"]["observed"] == pytest.approx((y == 0).mean())
