@@ -218,6 +218,11 @@ class AreaEvidence:
             self._sites = (key, self._around.sites(base, v))
         return self._sites[1]
 
+    @property
+    def middle(self) -> float:
+        """Mean of ``Psi`` in the middle area."""
+        return float(np.median(self._around.level[self._here]))
+
     def noise_share(self, x: np.ndarray, sd: float) -> float:
         """Return the noise's share in the variance of ``v`` between neighbouring areas.
 
@@ -225,7 +230,7 @@ class AreaEvidence:
         ----------
         x : (n_theta + n_own,) float64
         sd : float
-            Deviation of the noise: of a factor on the mean, or in units of the responses'.
+            Deviation of the noise (:meth:`Places.sd`).
         """
         theta, field = x[: self._n_theta], 0.0
         around, here = self._around, self._here
@@ -234,8 +239,11 @@ class AreaEvidence:
                 if getattr(term.kernel, "spatial", False):
                     k = self._cov.term(number, theta)
                     field += float(np.mean(np.diag(k)[here] - k[here, self._neighbour]))
-        scale = around.by_factor[here] if self._likelihood.positive else 1.0
-        noise = float(np.mean((scale * sd) ** 2))
+        if self._likelihood.positive:
+            factor = self._likelihood.factor_deviation(sd, around.level[here])
+            noise = float(np.mean((around.by_factor[here] * factor) ** 2))
+        else:
+            noise = sd**2
         return noise / (noise + max(field, 0.0))
 
 

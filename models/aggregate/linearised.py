@@ -64,6 +64,8 @@ class Linearised:
         Variance of ``v`` between the pixels of a displaced bag, by the fit.
     start : (n_area,) float64
         ``v`` at the mode of the responses' density and its factor.
+    level : (n_area,) float64
+        The mean of ``Psi``.
     by_factor : (n_area,) float64
         What a factor on the rate adds to ``v``, to first order, per unit of its logarithm.
     moves : bool
@@ -97,7 +99,8 @@ class Linearised:
         # those of a quadratic log density are the same everywhere.
         self.start, self.moves = v0, not likelihood.quadratic
         # A factor on Psi(v) adds to v, to first order; noise in units of the responses is v's own.
-        self.by_factor = np.asarray(link.value(v0) / link.slope(v0))
+        self.level = np.asarray(link.value(v0))
+        self.by_factor = self.level / np.asarray(link.slope(v0))
         self.base, _ = likelihood.without_factor(seen.params)
         self.bag_data = seen.bag_data
         tau2 = likelihood.factor_variance(seen.params, seen.bag_data)

@@ -287,6 +287,9 @@ class Members:
             return replace(memory, draws=phi + offsets, fall=fall).into(state)
         rows = chain.representatives(search.n_member)
         explained = explanations(chain, places, evidence.side)
+        # A reader is told of a factor.
+        likelihood = model.resolved_likelihood
+        explained[:, 1] = likelihood.factor_deviation(explained[:, 1], evidence.middle)
         found = replace(
             memory,
             draws=chain.phi[rows],

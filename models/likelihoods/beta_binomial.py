@@ -89,6 +89,12 @@ class BetaBinomial(Binomial):
         )
 
     @override
+    def factor_deviation(self, sd: Any, mean: Any) -> Any:
+        # Var pi = rho eta (1 - eta), with the intraclass correlation rho = d / (1 + d).
+        odds = (1.0 - mean) / np.maximum(mean, TINY)
+        return np.sqrt(sd**2 / (1.0 + sd**2) * np.maximum(odds, 0.0))
+
+    @override
     def draw(
         self, eta: np.ndarray, params: Params, bag_data: Any, rng: np.random.Generator
     ) -> np.ndarray:

@@ -204,6 +204,19 @@ class Likelihood(ABC):
         del bag_data
         return self.without_factor(params)[1]
 
+    def factor_deviation(self, sd: Any, mean: Any) -> Any:
+        """Return the deviation of the factor on a bag's mean that its noise stands for.
+
+        Parameters
+        ----------
+        sd : number or array
+            Of the noise, as :attr:`Parameter.excess_power` has it.
+        mean : number or array
+            The aggregate.
+        """
+        del mean
+        return sd
+
     def log_scale(self, params: Params, bag_data: Any) -> Any:
         """Return the logarithm of what multiplies each bag's aggregate: (n_bag,), or None."""
         del params, bag_data

@@ -123,6 +123,10 @@ class SeveralSources(Likelihood):
         return found
 
     @override
+    def factor_deviation(self, sd: Any, mean: Any) -> Any:
+        return self.areas.factor_deviation(sd, mean)
+
+    @override
     def log_scale(self, params: Params, bag_data: Any) -> Any:
         if self.averages:  # it multiplies their odds
             return None

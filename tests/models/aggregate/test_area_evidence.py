@@ -261,6 +261,21 @@ def test_noise_of_a_factor_has_no_unit_and_others_that_of_the_responses():
     assert places.sd(phi) == pytest.approx(0.5)
 
 
+def test_the_noise_that_a_fit_tells_of_proportions_is_a_factor():
+    """Areas of 9 pixels whose probability of .1 varies by a factor of deviation .3."""
+    bags, rng = country(side=24, n_area=64), np.random.default_rng(3)
+    each, overdispersion = 0.1, 0.01
+    pi = rng.beta(each / overdispersion, (1 - each) / overdispersion, bags.n_bag)
+    tested = np.full(bags.n_bag, 500.0)
+    y = rng.binomial(500, pi).astype(float)
+    bags = Bags(bags.x, bags.offsets, y, bags.weight, bags.coords, trials=tested)
+    settings = {"likelihood": "beta_binomial", "link": "probit", "area_effect": "auto"}
+    modes = _fitted(bags, integrate=4, **settings).modes_
+    (noise,) = [mode for mode in modes if mode["explains"] == "noise between areas"]
+    assert noise["weight"] > 0.5
+    assert noise["area_sd"] == pytest.approx(pi.std() / pi.mean(), rel=0.25)
+
+
 def test_the_noise_that_a_fit_tells_of_values_is_theirs():
     """Areas of 9 pixels, equal but for gamma noise of 20 %."""
     bags = country(side=24, n_area=64)

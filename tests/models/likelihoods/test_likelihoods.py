@@ -323,3 +323,24 @@ def test_counts_are_drawn_around_any_mean(name):
     np.testing.assert_allclose(average, mean[0, 1:5], rtol=0.1)
     np.testing.assert_allclose(drawn[:, 2:5], mean[:, 2:5].repeat(2000, axis=0), rtol=1e-3)
     assert drawn[:, 1].var() == pytest.approx(3.0, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "places"), [("gamma", -0.5), ("negative_binomial", -0.5), ("beta_binomial", 0.5)]
+)
+@pytest.mark.parametrize("mean", [0.08, 0.4])
+def test_the_deviation_of_a_factor_is_that_of_drawn_responses(name, places, mean):
+    """Of so many cases, or tested, that chance has no part."""
+    law, sd, rng = find_likelihood(name), 0.15, np.random.default_rng(1)
+    (parameter,) = law.parameters
+    assert law.parameters[parameter].excess_power == places
+    n, many = 20_000, 1e8
+    params = {parameter: np.log(sd) / places}
+    if law.needs_trials:
+        y = law.draw(np.full(n, mean), params, np.full(n, int(many)), rng)
+        y = y / many
+    else:
+        y = law.draw(np.full(n, mean * many), params, None, rng) / many
+    assert y.mean() == pytest.approx(mean, rel=0.02)
+    wanted = law.factor_deviation(sd, mean)
+    assert y.std() / y.mean() == pytest.approx(wanted, rel=0.03)
