@@ -13,6 +13,9 @@ FLOWS  := $(VENV)/.installed-flows
 GPU    := $(VENV)/.installed-gpu
 SITE   := $(VENV)/.installed-site
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# uv installs in a third of the time; where it cannot (an index that pip alone is told of), pip does.
+UV     := UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt \
+          $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
 PYTEST ?= -m "not slow and not ci"
 JOBS   ?= 2
 RUN    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
@@ -32,11 +35,14 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "error: $(PYTHON) cannot make environments; install its venv package (Debian: apt-get install python3-venv)" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e .
+	@$(PIP) uv || true
+	@echo "installing disagg into $(VENV)"
+	@$(UV) -e . 2>/dev/null || $(PIP) -e .
 	@touch $@
 
 $(STAMP)-%: $(STAMP)
-	$(PIP) -e '.[$*]'
+	@echo "installing the extra [$*] into $(VENV)"
+	@$(UV) -e '.[$*]' 2>/dev/null || $(PIP) -e '.[$*]'
 	@touch $@
 
 install: $(STAMP)  ## make the environment in .venv: what `disagg` needs to run
