@@ -175,6 +175,10 @@ def select_pixels(
             named = name_first([labels[a] for a in np.flatnonzero(chosen)], N_NAMED)
             problems.append(Problem(f"areas ({config.areas.path})", f"{named}: {found}", remedy))
     used = np.flatnonzero((size > 0) & ~skipped)
+    if (skipped & (size > 0)).any():  # of exposure 0, with usable pixels: these go with them
+        kept = keep & np.repeat(~skipped, np.diff(members.offsets))
+    else:
+        kept = keep
     if not problems and used.size and uncounted[used].all():
         found = "no area with a count has a usable pixel"
         remedy = "give counts of areas that the rasters cover"
@@ -194,8 +198,8 @@ def select_pixels(
         used,
         np.concatenate([[0], np.cumsum(size[used])]).astype(np.int64),
         # Mostly every pixel is usable: then no second copy is needed.
-        members.pixel if keep.all() else members.pixel[keep],
-        members.fraction if keep.all() else members.fraction[keep],
+        members.pixel if kept.all() else members.pixel[kept],
+        members.fraction if kept.all() else members.fraction[kept],
         left_out,
     )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import diags_array
 
 from pipeline.products.areas import AreaDraws
 from pipeline.products.tile_pixels import TilePixels
@@ -100,12 +101,16 @@ class AreaFactors:
         (directory / ".people.npy").unlink()
         return made[0]
 
-    def of_tiles(self, ids: Sequence[str]) -> TileFactors:
-        """Return the factors of the draws for areas in another order; 1 for those unknown."""
+    def of_tiles(self, ids: Sequence[str], exposure: np.ndarray | None = None) -> TileFactors:
+        """Return the factors of the draws for areas in another order; 1 for those unknown.
+
+        ``exposure`` (n_area,) is :attr:`TileFactors.exposure`.
+        """
         at = {name: number for number, name in enumerate(self.ids)}
         known = np.array([at.get(name, -1) for name in ids], dtype=np.int64)
         drawn = np.where(known >= 0, self.drawn[:, np.maximum(known, 0)], 1.0)
-        return TileFactors(drawn, np.where(known >= 0, self.mean[np.maximum(known, 0)], 1.0))
+        mean = np.where(known >= 0, self.mean[np.maximum(known, 0)], 1.0)
+        return TileFactors(drawn, mean, exposure)
 
 
 @dataclass(frozen=True)
@@ -118,10 +123,14 @@ class TileFactors:
         Of drawn cases, of the areas of the first level.
     mean : (n_area,) float64 array
         Of the mean.
+    exposure : (n_area,) float64 array, optional
+        Exposure over people: of a pixel of several areas, each counts by the exposure that it has
+        there. Without it, by its share.
     """
 
     drawn: np.ndarray
     mean: np.ndarray
+    exposure: np.ndarray | None = None
 
     def __call__(self, pixels: TilePixels, part: slice) -> np.ndarray:
         """Return the factors of the draws of some pixels of a tile: (n_draws, n_part)."""
@@ -134,6 +143,8 @@ class TileFactors:
     def _of_pixels(self, factor: np.ndarray, pixels: TilePixels, part: slice) -> np.ndarray:
         own = pixels.area < self.mean.size
         share: Any = pixels.fraction[own][:, part]
+        if self.exposure is not None:
+            share = diags_array(self.exposure[pixels.area[own]]) @ share
         whole = np.asarray(share.sum(axis=0)).ravel()
         summed = np.asarray((share.T @ factor[:, pixels.area[own]].T).T)
         return np.where(whole > 0, summed / np.where(whole > 0, whole, 1.0), 1.0)

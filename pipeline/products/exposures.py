@@ -24,7 +24,8 @@ class Exposures:
     usual : float
         Of pixels outside these areas: given exposure over people, of all areas together.
     known : (n_area,) bool array
-        Areas whose exposure is given; the others have the usual factor.
+        Areas whose exposure is given; the others have the usual factor. Areas that are not in the
+        store have none: they were left out for an exposure of 0, or have no pixel with people.
     """
 
     factor: np.ndarray
@@ -42,8 +43,9 @@ class Exposures:
         usual = float(given[known].sum() / own.sum()) if known.any() else 1.0
         at = {name: number for number, name in enumerate(areas.ids)}
         found = np.array([at.get(name, -1) for name in ids], dtype=np.int64)
-        there = (found >= 0) & known[np.maximum(found, 0)]
-        return cls(np.where(there, factor[np.maximum(found, 0)], usual), usual, there)
+        own_factor = np.where(known, factor, usual)
+        stored, place = found >= 0, np.maximum(found, 0)
+        return cls(np.where(stored, own_factor[place], 0.0), usual, ~stored | known[place])
 
     def of_pixels(self, pixels: TilePixels) -> np.ndarray:
         """Return the exposure of whole pixels, (n_pix,); of several areas by their shares."""

@@ -51,4 +51,5 @@ class MapResult:
     @cached_property
     def tile_factors(self) -> TileFactors:
         """Factors of the rates of the training areas."""
-        return self.factors.of_tiles(list(self.reader.levels[0].ids))
+        exposure = None if self.exposures is None else self.exposures.factor
+        return self.factors.of_tiles(list(self.reader.levels[0].ids), exposure)

@@ -199,8 +199,10 @@ def _fitted_rows(cases: dict[str, Any]) -> list[tuple[str, bool, float | None, f
         ("fitted, sum of the table", False, None, fitted["mean"]),
         (f"{interval} predictive interval, from", True, None, fitted["lower"]),
         ("to", True, None, fitted["upper"]),
-        ("Monte Carlo standard error", True, None, fitted["monte_carlo_se"]),
     ]
+    error = fitted["monte_carlo_se"]
+    if error is not None and _rounded_off(error, fitted["mean"]) != 0.0:
+        rows.append(("Monte Carlo standard error", True, None, error))
     if cases.get("counted_twice") and "mapped_of" not in cases:
         rows.append(("counted twice: areas overlap", True, None, cases["counted_twice"]))
     return rows

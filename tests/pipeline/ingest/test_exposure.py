@@ -21,6 +21,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.ingest.exposure import pixel_sums
 from pipeline.ingest.stage import check_inputs, ingest
+from pipeline.products.area_factors import TileFactors
 from pipeline.products.exposures import Exposures
 from pipeline.products.tile_pixels import TilePixels
 from pipeline.store.bag_store import BagStore
@@ -133,7 +134,7 @@ def test_averages_become_maps_and_tables_in_their_unit(files, capsys):
     country = pd.read_csv(out / "levels_country.csv").iloc[0]
     np.testing.assert_allclose(country["people"], hectares.sum(), rtol=1e-5)
     wanted = (fine["rate"] * hectares).sum() / hectares.sum()
-    np.testing.assert_allclose(country["rate"], wanted, rtol=1e-6)
+    np.testing.assert_allclose(country["rate"], wanted, rtol=1e-7)
     assert abs(country["rate"] / fine["rate"].mean() - 1) > 0.01
     report = json.loads((out / "evaluation.json").read_text())
     assert report["response"]["area_total"] == "t/ha x ha"
@@ -154,9 +155,10 @@ def test_pixels_outside_and_areas_without_a_weight_have_the_usual_exposure():
         ids=["a", "b", "c"], exposure_factor=np.array([2.0, 6.0, 1.0]),
         bag_weight=np.array([20.0, 180.0, 7.0]), known_exposure=np.array([True, True, False]),
     )  # fmt: skip
+    found = Exposures.of(store, ["b", "a", "c", "left out"])
+    assert found.known.tolist() == [True, True, False, True]
+    assert found.factor.tolist() == [6.0, 2.0, 5.0, 0.0]  # 200 over 10 + 30 people
     found = Exposures.of(store, ["b", "a", "c"])
-    assert found.known.tolist() == [True, True, False]
-    assert found.factor.tolist() == [6.0, 2.0, 5.0]  # 200 over 10 + 30 people
     assert Exposures.of(SimpleNamespace(exposure_factor=None, bag_weight=None), []) is None
     share = np.array(
         [[0, 0.25, 0, 0, 0], [1, 0.5, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0.75, 1, 1, 0.0]]
@@ -175,14 +177,27 @@ def test_pixels_outside_and_areas_without_a_weight_have_the_usual_exposure():
         [0, 0.75 * shared, 15, 20, 0],
     ]
     np.testing.assert_allclose(found.of_areas(pixels).toarray(), wanted)
+    # What the values add: so that the exposure times it is the sum of both areas'.
+    counted = TileFactors(np.array([[3.0, 1.0, 1.0]]), np.array([1.5, 1.0, 1.0]), found.factor)
+    mixed = counted.of_means(pixels)[1] * shared
+    np.testing.assert_allclose(mixed, 12 * (0.25 * 6 * 1.5 + 0.5 * 2) / 0.75)
+    np.testing.assert_allclose(counted(pixels, slice(1, 2))[0], (0.25 * 6 * 3 + 0.5 * 2) / 2.5)
 
 
 def test_areas_without_a_weight_are_left_out_or_refused(files):
     weight = HECTARES | {"M02": 0.0}
     yields = {name: 2.0 + k for k, name in enumerate(files.ids)}
+    _table(files, yields)
+    store = _store(files, {"weight": "ha"})
+    pixels = store.read_rows(0, store.n_pix).pixel
+    each = dict(zip(store.ids, np.split(pixels, store.offsets[1:-1]), strict=True))
     _table(files, yields, weight)
     store = _store(files, {"weight": "ha"})
     assert "M02" not in store.ids
+    # Its pixels go with it: those of the areas after it were another's.
+    pixels = store.read_rows(0, store.n_pix).pixel
+    for name, own in zip(store.ids, np.split(pixels, store.offsets[1:-1]), strict=True):
+        np.testing.assert_array_equal(own, each[name], err_msg=name)
     assert store.attrs["left_out"]["areas"] == ["M02"]
     alike = dict.fromkeys(files.ids, 2.0)
     for value, of, counts, says in (
