@@ -105,21 +105,26 @@ def _answers(given: Sequence[str]) -> dict[str, str]:
 def _asking(known: dict[str, str], folder: Path, *, yes: bool) -> Ask:
     """Return what answers questions: by the options, or on the terminal."""
 
-    def ask(key: str, text: str, answers: Sequence[str]) -> str:
+    def ask(key: str, text: str, answers: Sequence[str], default: str | None = None) -> str:
         if key in known:
             if known[key] not in answers:
                 what = f"{known[key]!r} is none of {name_first(list(answers), 12)}"
                 raise InputError(Problem(f"--answer {key}", what, "give one of these"))
             return known[key]
+        if len(answers) == 1 or default is not None:
+            return default or answers[0]
+        remedy = f"answer it: --answer {key}={answers[0]}, say; nothing was written"
+        what = f"{text} {name_first(list(answers), 12)}"
         if yes:
-            remedy = f"answer it: --answer {key}={answers[0]}, say; nothing was written"
-            what = f"{text} {name_first(list(answers), 12)}"
             raise InputError(Problem(f"{folder}: {key}", what, remedy))
         typer.echo(f"\n{text}")
         for number, each in enumerate(answers, 1):
             typer.echo(f"  {number}  {each}")
         while True:
-            chosen = typer.prompt("Number", type=int)
+            try:
+                chosen = typer.prompt("Number", type=int)
+            except typer.Abort:  # there is no terminal, or nobody answers
+                raise InputError(Problem(f"{folder}: {key}", what, remedy)) from None
             if 1 <= chosen <= len(answers):
                 return answers[chosen - 1]
 

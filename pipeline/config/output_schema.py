@@ -33,11 +33,11 @@ class Output(Section):
     interval: Annotated[Number, Field(gt=0, lt=1)] = Field(
         0.9, description="probability of the intervals"
     )
-    exceedance: tuple[Annotated[Number, Field(ge=0)], ...] = Field(
+    exceedance: tuple[Number, ...] = Field(
         (),
         json_schema_extra=or_one,
         examples=[[50, 100]],
-        description="thresholds of the exceedance maps, per rate_per people",
+        description="thresholds of the exceedance maps, per rate_per people; maybe below 0",
     )
     draws: Annotated[Whole, Field(ge=2, le=1_000_000)] = Field(
         500, description="number of joint posterior draws"

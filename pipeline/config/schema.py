@@ -428,6 +428,10 @@ def _wrong_beside_response(config: Config) -> Wrong | None:
     for key in [key for key, value in given.items() if value and key in without]:
         found, _, remedy = without[key].partition("; ")
         return "", found, remedy or "remove it"
+    kind, lowest = config.response_kind, min(config.output.exceedance, default=0.0)
+    if lowest < 0 and (kind.classes or kind.likelihood.positive):
+        found = f"output.exceedance has {lowest:g}, and no {kind.quantity} is below 0"
+        return "", found, "give numbers of at least 0"
     return None
 
 

@@ -200,7 +200,7 @@ def examine(
         rate_per=config.output.rate_per,
         responses="counts" if kind.countable else kind.name,
         total="" if kind.countable else kind.area_total,
-        rate=f"per {config.output.rate_per:g} {name}" if kind.adds_up else kind.rate_unit,
+        rate=f"per {config.output.rate_per:g} {name}" if kind.countable else kind.rate_unit,
         countable=kind.countable,
         positive=positive,
         periods=periods,

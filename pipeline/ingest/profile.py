@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import geopandas as gpd
@@ -83,8 +83,8 @@ class CountProfile:
     period : str or None
     n_area : int
         Areas with a count.
-    total : float
-        Of the counts that are not suppressed.
+    total : float or None
+        Of the counts that are not suppressed; None of averages whose exposures are not at hand.
     tested : float or None
         Numbers tested, in all.
     rate : float or None
@@ -97,7 +97,7 @@ class CountProfile:
 
     period: str | None
     n_area: int
-    total: float
+    total: float | None
     tested: float | None = None
     rate: float | None = None
     rates: Extremes | None = None
@@ -286,10 +286,13 @@ def profile_periods(
     spec = config.counts
     if spec is not None and (spec.tested is not None or spec.weight is not None):
         exposure = None  # of each period its own
-    return tuple(
+    found = tuple(
         profile_counts(y, exposure, config.output.rate_per, period, suppressed=int(hidden.sum()))
         for period, (y, hidden) in periods.items()
     )
+    if config.response_kind.adds_up or config.response_kind.classes:
+        return found
+    return tuple(replace(each, total=None) for each in found)
 
 
 def counts_of_periods(

@@ -23,11 +23,14 @@ SHARE = 0.5  # of a table's ids that are those of areas
 N_CELL = 5_000  # rows that tell what a column has
 MOSTLY = 0.8  # of the cells of a column of numbers: some say `<5`
 CASES = re.compile(
-    r"case|\bcas\b|casos?|count|confirm|positiv|deaths?|incid|malaria|cholera|dengue"
+    r"case|\bcas\b|(?<![a-z])cas(?![a-z])|casos?|count|confirm|positi[vf]|deaths?|deces|obitos?|"
+    r"muertes?|fallecid|incid|malaria|cholera|dengue"
 )
-TESTED = re.compile(r"tested|examined|(?<![a-z])tests?(?![a-z])|denominator")
+TESTED = re.compile(
+    r"tested|testad[oa]s|testes|examin|depist|(?<![a-z])tests?(?![a-z])|denominator"
+)
 PEOPLE = re.compile(
-    r"(?<![a-z])(pop(ulation|ulacao)?|people|persons?|inhabitants|ppp|worldpop)(?![a-z])|population"
+    r"(?<![a-z])(pop(ulation|ulacao)?|poblacion|people|persons?|inhabitants|habitants|ppp|worldpop)(?![a-z])|population"
 )
 _CODE = re.compile(r"(?<![a-z])(id|code|pcode|uid|key|iso|gid)(?![a-z])")
 _FORM = re.compile(r"(19|20)\d\d(-?(0[1-9]|1[0-2])(-?[0-3]\d)?|-?[Ww]\d\d?|-?[Qq][1-4])?")

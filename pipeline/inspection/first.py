@@ -17,6 +17,7 @@ from pipeline.inspection.guess import Guess, names_column
 
 N_PIX = 40_000  # of a grid that no raster gives
 PERIOD, YEAR = MARKS
+_KEYS = ("tested", "weight", "weight_unit", "of", "unit")
 #: Degrees that a plane of one zone is good for.
 WIDE = 12.0
 
@@ -101,6 +102,8 @@ def _response(found: Guess) -> Iterator[str]:
         own += ", but for their spelling"
     if response.labels:
         own += "; 1 or 0: labels"
+    if response.likelihood is not None and response.unit is None:
+        own += "; `unit: t/ha`, say, is what legends and tables call it"
     yield _line(key, section, own)
 
 
@@ -207,7 +210,8 @@ def _output(found: Guess) -> str:
     response = found.response
     own = response.of == "average" or (response.of is not None and response.weight is not None)
     section = "{dir: out}" if own else "{dir: out, rate_per: 1000}"
-    said = "exceedance: [50, 100]: how surely rates are above; choose some near those that check"
+    few, what = ("[2, 3]", "values") if own else ("[50, 100]", "rates")
+    said = f"exceedance: {few}: how surely {what} are above; choose some near those that check"
     return f"output:      {section}   # {said} prints"
 
 

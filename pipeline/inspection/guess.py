@@ -34,12 +34,12 @@ from pipeline.inspection.columns import (
 from pipeline.inspection.crosswalks import paired_by, split_crosswalks, told_left
 from pipeline.inspection.folder import Boundary, Folder, RasterFile, TableFile
 from pipeline.inspection.response import (
-    EXPOSURE,
     NONE,
     RATE,
     Ask,
     ResponseColumns,
-    ask_one,
+    is_exposure,
+    plain,
     response_columns,
 )
 
@@ -134,7 +134,7 @@ def _pair(folder: Folder, walks: Sequence[TableFile], ask: Ask) -> Guess:
     shapes = {areas.title: areas for areas, _, _ in pairs} or {
         each.title: each for each in folder.boundaries
     }
-    title = ask_one(ask, "areas", "Which has the boundaries of the counts?", list(shapes))
+    title = ask("areas", "Which has the boundaries of the counts?", list(shapes))
     own = [(table, pairing) for areas, table, pairing in pairs if areas.title == title]
     if not own:
         frame = shapes[title].frame.drop(columns="geometry")
@@ -153,12 +153,12 @@ def _pair(folder: Folder, walks: Sequence[TableFile], ask: Ask) -> Guess:
         if not ids:
             remedy = "add a column with an id of each area"
             raise InputError(Problem(title, "no column identifies an area", remedy))
-        own_id = ask_one(ask, "areas.id", "Which column identifies an area?", ids)
+        own_id = ask("areas.id", "Which column identifies an area?", ids)
         return Guess(shapes[title], None, Pairing(own_id, own_id, 1.0, loose=False))
     by_title = {table.title: (table, pairing) for table, pairing in own}
     named = [t for t, (table, pairing) in by_title.items() if _cases_in(table, pairing)]
     chosen = named if len(named) == 1 else named or list(by_title)
-    which = ask_one(ask, "counts", "Which table has the counts?", chosen)
+    which = ask("counts", "Which table has the counts?", chosen)
     table, pairing = by_title[which]
     return Guess(shapes[title], table, pairing, crosswalk=needed[title, which])
 
@@ -234,7 +234,7 @@ def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
         text = "Which raster has the people?"
         known = [each.title for each in named]
         given = known if len(known) == 1 else [*(known or [r.title for r in rest]), NONE]
-        answer = ask_one(ask, "population", text, given)
+        answer = ask("population", text, given)
         found.population = next((each for each in rest if each.title == answer), None)
     if found.population is not None and found.response.weight_unit == "people":
         found.response = replace(found.response, weight=None, weight_unit=None)
@@ -366,15 +366,19 @@ def _own_table(table: TableFile, found: Guess) -> None:
         return
     # A rate, or the cases of a neighbour: what follows from the counts explains nothing.
     counts = pd.to_numeric(frame[found.response.value], errors="coerce")
+    over = [c for c in map(str, frame.columns) if is_exposure(c) or PEOPLE.search(plain(c))]
+    below = [pd.to_numeric(frame[c], errors="coerce") for c in over]
+    follows = [counts, *(counts / each.where(each > 0) for each in below)]
     for column in map(str, frame.columns):
         numbers = numbers_of(frame[column])
-        told = any(known.search(column.lower()) for known in (CASES, RATE, EXPOSURE))
+        text = plain(column)
+        told = CASES.search(text) or RATE.search(text) or is_exposure(column)
         if column in used or column == found.pairing.table_id or told or is_whole(numbers):
             continue
         cells = pd.to_numeric(frame[column], errors="coerce")
         if cells.isna().any() or cells.nunique() < 3:
             continue
-        if abs(cells.corr(counts, method="spearman")) < FOLLOWS:
+        if all(not abs(cells.corr(each, method="spearman")) >= FOLLOWS for each in follows):
             name = re.sub(r"\W+", "_", column).strip("_").lower()
             found.tables.setdefault(name, (table, found.pairing, column, found.period))
 

@@ -27,7 +27,7 @@ def profile_lines(profile: Profile, *, periods: bool = True) -> list[tuple[str, 
         mapped = f"period {profile.counts.period}: " if profile.counts.period else ""
         lines.append((profile.responses, mapped + _counts(profile.counts, profile)))
         n_area = profile.counts.n_area + profile.counts.suppressed
-        typical = profile.counts.total / max(1, n_area)
+        typical = (profile.counts.total or 0.0) / max(1, n_area)
         said = data_cautions(n_area, typical if profile.countable else None)
         lines += [("beware", each) for each in said]
     if periods:
@@ -52,7 +52,8 @@ def _counts(counts: CountProfile, profile: Profile) -> str:
     some = areas is not None and counts.n_area < areas.n
     of = f" of {areas.n:,}" if areas is not None and some else ""
     unit = profile.total and f" {profile.total}"
-    text = f"{big_text(counts.total)}{unit} in {counts.n_area:,}{of} areas"
+    total = "" if counts.total is None else f"{big_text(counts.total)}{unit} in "
+    text = f"{total}{counts.n_area:,}{of} areas"
     if counts.suppressed:
         text += f", {counts.suppressed:,} more suppressed"
     if counts.tested is not None:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import rasterio
+import typer
 import xarray as xr
 import yaml
 
@@ -18,6 +19,7 @@ from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
 from pipeline.inspection.columns import count_columns, step_of
 from pipeline.inspection.folder import Folder
+from pipeline.inspection.response import response_columns
 from tests.pipeline.series_inputs import (
     MONTHS,
     areas,
@@ -283,7 +285,7 @@ def _decimals(directory: Path) -> None:
 def _counts_or_values(directory: Path) -> None:
     _month(directory)
     own = np.random.default_rng(4).normal(9.0, 2.0, len(areas()))
-    _one_period()[["id"]].assign(n=np.arange(len(own)) + 7, mean_height=own).to_csv(
+    _one_period()[["id"]].assign(tally=np.arange(len(own)) + 7, mean_height=own).to_csv(
         directory / "t.csv", index=False
     )
 
@@ -334,16 +336,112 @@ def test_what_several_fit_is_asked(
     assert all_problems(tmp_path / "disagg.yaml")[0] == []
 
 
+WHOLE, DECIMAL = np.arange(12) * 7 + 30, np.linspace(0.5, 9.2, 12) ** 1.1
+YIELD = {"of": "average", "likelihood": "gamma"}
+TOTAL = {"of": "total", "likelihood": "gamma"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        (("yield_t_ha.", "harvested_area_ha."), {"weight": "harvested_area_ha", "unit": "t/ha",
+                                                 "weight_unit": "ha", **YIELD}),
+        (("Yield (t/ha).", "Area (ha)"), {"weight": "Area (ha)", "unit": "t/ha",
+                                          "weight_unit": "ha", **YIELD}),
+        (("yield_kg_ha", "hectares"), {"weight": "hectares", "unit": "kg/ha",
+                                       "weight_unit": "hectares", **YIELD}),
+        (("rendement_t_ha.", "superficie"), {"weight": "superficie", "unit": "t/ha",
+                                             "weight_unit": "superficie", **YIELD}),
+        (("rendimiento.", "Área"), {"weight": "Área", "weight_unit": "area", **YIELD}),
+        (("production_tonnes", "area_harvested"), {"weight": "area_harvested", "unit": "tonnes",
+                                                   "weight_unit": "area_harvested", **TOTAL}),
+        (("produção_ton.", "hectareas"), {"weight": "hectareas", "unit": "ton",
+                                          "weight_unit": "hectareas", **TOTAL}),
+        (("mean_income.", "households"), "counts.weight: households, none"),
+        (("mean_bmi.", "area_km2."), "counts.weight: area_km2, none"),
+        (("mean_bmi.", "n"), "counts.value: n, mean_bmi"),
+        (("stunting_z.", "n"), "counts.value: n, stunting_z, none"),
+        (("prevalence.", "n"), "counts.value: n, prevalence, none"),
+        (("infant_deaths", "births"), "counts.weight: births, none"),
+        (("Décès", "naissances"), "counts.weight: naissances, none"),
+        (("muertes_infantiles", "nacimientos"), "counts.weight: nacimientos, none"),
+        (("cases", "person_years."), "counts.weight: person_years, none"),
+        (("positivos", "examinados"), "counts.tested: examinados, none"),
+        (("poverty_index.", "population"), {"weight": "population", "weight_unit": "people",
+                                            **YIELD}),
+        (("casos", "superficie", "poblacion"), {"weight": "poblacion", "weight_unit": "people"}),
+        (("sightings", "rain."), {}),
+        (("n", "people"), {"weight": "people", "weight_unit": "people"}),
+    ],
+)  # fmt: skip
+def test_names_of_columns_tell_values_and_exposures(columns, wanted) -> None:
+    """The first is the response; decimals have a point behind their name."""
+    names = [name.removesuffix(".") for name in columns]
+    data = [DECIMAL if name.endswith(".") else WHOLE + n for n, name in enumerate(columns)]
+    frame = pd.DataFrame(
+        {"id": [f"a{k}" for k in range(12)], **dict(zip(names, data, strict=True))}
+    )
+    asked = []
+
+    def ask(key, text, answers, default=None):
+        del text
+        if len(answers) == 1 or default is not None:
+            return default or answers[0]
+        asked.append(f"{key}: {', '.join(answers)}")
+        return answers[0]
+
+    found = response_columns(frame, "id", "t.csv", ask)
+    if isinstance(wanted, str):
+        assert asked[0] == wanted
+        return
+    assert asked == []
+    told = {k: v for k, v in vars(found).items() if v not in (None, False, 0)}
+    assert told == {"value": names[0], **wanted}
+
+
+def test_a_rate_of_the_response_is_no_covariate(tmp_path: Path) -> None:
+    _yields(tmp_path)
+    table, rng = pd.read_csv(tmp_path / "crops.csv"), np.random.default_rng(5)
+    births = rng.integers(200, 9000, len(table))
+    deaths = rng.binomial(births, 0.05)
+    table = table[["id", "rain_mm"]].assign(births=births, deaths=deaths)
+    table.assign(imr=1000 * deaths / births).to_csv(tmp_path / "crops.csv", index=False)
+    answer = ["--answer", "counts.weight=births"]
+    assert main(["init", str(tmp_path), "--yes", "--quiet", *answer]) == 0
+    found = yaml.safe_load((tmp_path / "disagg.yaml").read_text())
+    assert found["counts"]["weight"] == "births"
+    assert set(found["covariates"]) == {"rain_mm"}
+
+
+def test_without_a_terminal_a_question_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _two_counts(tmp_path)
+
+    def nobody(*_: object, **__: object) -> int:
+        raise typer.Abort
+
+    monkeypatch.setattr("typer.prompt", nobody)
+    assert main(["init", str(tmp_path)]) == 2
+    assert "answer it: --answer counts.value=cases, say" in capsys.readouterr().err
+    assert not (tmp_path / "disagg.yaml").exists()
+
+
 def test_values_of_a_name_that_says_nothing_are_asked_about(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _decimals(tmp_path)
     init = ["init", str(tmp_path), "--yes"]
     assert main(init) == 2
-    assert "No column has counts. Which has values of the areas" in capsys.readouterr().err
+    assert "No column has counts by its name. Which has the values" in capsys.readouterr().err
     assert main([*init, "--answer", "counts.value=none"]) == 2
-    assert "no column has whole numbers from 0" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no column has whole numbers from 0" in said
+    assert "or --answer counts.value=anomaly, say, for values" in said
     init += ["--answer", "counts.value=anomaly"]
+    assert main(init) == 2
+    assert "What are the anomaly per unit of? farm_area, none" in capsys.readouterr().err
+    init += ["--answer", "counts.weight=farm_area"]
     assert main(init) == 2
     told = "Is the anomaly of an area an average over farm_area, or a total? average, total"
     assert told in capsys.readouterr().err
