@@ -30,10 +30,10 @@ _LINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("{rates}: correlation", ("rates", "correlation")),
     ("{rates}: rank correlation", ("rates", "spearman")),
     ("log {totals}: RMSE", ("log_counts", "rmse")),
-    ("by people: NLL, nats", ("by_people", "nll")),
-    ("by people: {rates}: RMSE", ("by_people", "rates", "rmse")),
-    ("by people: {rates}: MAE", ("by_people", "rates", "mae")),
-    ("by people: {rates}: correlation", ("by_people", "rates", "correlation")),
+    ("by {weight_unit}: NLL, nats", ("by_people", "nll")),
+    ("by {weight_unit}: {rates}: RMSE", ("by_people", "rates", "rmse")),
+    ("by {weight_unit}: {rates}: MAE", ("by_people", "rates", "mae")),
+    ("by {weight_unit}: {rates}: correlation", ("by_people", "rates", "correlation")),
 )
 
 
@@ -107,10 +107,11 @@ def area_table(report: dict[str, Any]) -> Table:
             f"{100 * float(level):g} % interval covers",
             *(_percent(_at(scores, path)) for _, scores in columns),
         )
+    weight = _words(report)["weight_unit"]
     for level in report["in_sample"].get("by_people", {}).get("coverage", {}):
         path = ("by_people", "coverage", level)
         table.add_row(
-            f"by people: {100 * float(level):g} % interval covers",
+            f"by {weight}: {100 * float(level):g} % interval covers",
             *(_percent(_at(scores, path)) for _, scores in columns),
         )
     return table
@@ -201,7 +202,7 @@ def truth_table(truth: dict[str, Any]) -> Table:
 
 def _words(report: dict[str, Any]) -> dict[str, str]:
     """Return the words for the response; a report of an earlier version has none."""
-    known = {"area_total": "cases", "totals": "counts", "rates": "rates"}
+    known = {"area_total": "cases", "totals": "counts", "rates": "rates", "weight_unit": "people"}
     return known | report.get("response", {})
 
 
@@ -275,9 +276,9 @@ _ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Brier score", ("brier",)),
     ("50 % intervals hold", ("intervals", "0.5", "coverage")),
     ("90 % intervals hold", ("intervals", "0.9", "coverage")),
-    ("by people: {rates}: MAE", ("by_people", "rates", "mae")),
-    ("by people: {rates}: correlation", ("by_people", "rates", "correlation")),
-    ("by people: 90 % intervals hold", ("by_people", "coverage", "0.9")),
+    ("by {weight_unit}: {rates}: MAE", ("by_people", "rates", "mae")),
+    ("by {weight_unit}: {rates}: correlation", ("by_people", "rates", "correlation")),
+    ("by {weight_unit}: 90 % intervals hold", ("by_people", "coverage", "0.9")),
     ("by people: log loss, nats", ("by_people", "log_loss")),
 )
 

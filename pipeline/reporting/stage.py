@@ -116,7 +116,7 @@ def report_stage(context: StageContext) -> dict[str, Any]:
             drawn = _write_pictures(config, out, drawn, preview, progress)
             write_joint_files(config, out, said, files)
             task.advance()
-            rate_unit = config.response_kind.rate_unit
+            kind = config.response_kind
             found = Found(
                 config=config,
                 record=context.record,
@@ -126,7 +126,7 @@ def report_stage(context: StageContext) -> dict[str, Any]:
                 names=names,
                 lines=area_lines(periods),
                 sizes=_sizes(store, raster, files),
-                others=other_tables(out, comparison_of(config, out), rate_unit, targeting),
+                others=other_tables(out, comparison_of(config, out), kind, targeting),
             )
             page = render(page_content(found), drawn, data)
             with atomic_write(out / REPORT.file) as file:

@@ -17,13 +17,14 @@ from geo.core.text_safety import one_line_text
 from pipeline.products.products import POINTS_CSV
 from pipeline.reporting.rasters import COMPARISON
 from pipeline.reporting.words import number
+from pipeline.responses.response import Response
 
 N_ROW, N_COLUMN = 400, 24  # of a table that the page does not know
 N_KEY = 60  # rows of the comparison
 _MACHINE = ("directory", "given", "format", "written")  # keys that say nothing of a map
 _CURVE = ("level", "percent", "cases_reached", "cases_reached_lower", "cases_reached_upper")
 _LEVEL_COLUMN = re.compile(
-    r"id|name|people|tested|observed|observed_why|((reconciled_)?(cases|rate)|rank)(_lower|_upper)?|p_above_[\d.]+"
+    r"id|name|people|tested|observed|observed_why|((reconciled_)?(cases|rate)|rank)(_lower|_upper)?|p_above_-?[\d.]+"
 )
 _PERCENT = (5, 10, 20, 30, 50, 80)
 TARGETING, LEVELS = "targeting.csv", "levels_*.csv"
@@ -86,7 +87,7 @@ def sheet(frame: pd.DataFrame, name: str, title: str, note: str = "") -> Sheet:
 
 
 def other_tables(
-    out: Path, compared: Path | None, rate_unit: str, targeting: pd.DataFrame | None
+    out: Path, compared: Path | None, words: Response, targeting: pd.DataFrame | None
 ) -> dict[str, list[Sheet]]:
     """Return the tables of the run that other stages may have left.
 
@@ -96,8 +97,8 @@ def other_tables(
         Output directory.
     compared : Path or None
         Folder of a comparison with another map.
-    rate_unit : str
-        Of the rates in the tables of levels.
+    words : Response
+        What rates are of.
     targeting : DataFrame or None
         Of :func:`read_targeting`.
 
@@ -111,7 +112,7 @@ def other_tables(
     return {
         "points": _points(out / POINTS_CSV.file),
         "targeting": _targeting(targeting),
-        "levels": [_level(path, table, rate_unit) for path, table in levels],
+        "levels": [_level(path, table, words) for path, table in levels],
         "comparison": [] if compared is None else _comparison(compared / COMPARISON),
     }
 
@@ -153,14 +154,20 @@ def _targeting(table: pd.DataFrame | None) -> list[Sheet]:
     return [sheet(some, TARGETING, "Targeting", note)]
 
 
-def _level(path: Path, table: pd.DataFrame, rate_unit: str) -> Sheet:
+def _level(path: Path, table: pd.DataFrame, words: Response) -> Sheet:
     """Return the table of a level, of the columns that readers look for; else of the first ones."""
     shown = [each for each in table.columns if _LEVEL_COLUMN.fullmatch(each)]
-    chosen = table[shown] if {"rate", "cases"} <= set(shown) else table
-    note = f"Rates are {rate_unit}; _lower and _upper are the ends of their intervals."
+    chosen = table[shown] if "rate" in shown else table
+    rates = words.rates[:1].upper() + words.rates[1:]
+    note = f"{rates} are {words.rate_unit}; lower and upper are the ends of their intervals."
     note += "" if chosen is table else f" {path.name} has more columns."
     level = path.stem.removeprefix("levels_").replace("_", " ")
-    return sheet(chosen, path.name, f"Level: {level}", note)
+    named = {"people": words.weight_unit, "rate": words.quantity}
+    heads = {
+        each: re.sub(r"^(people|rate)(?=_|$)", lambda found: named[found[0]], each)
+        for each in chosen.columns
+    }
+    return sheet(chosen.rename(columns=heads), path.name, f"Level: {level}", note)
 
 
 def _comparison(path: Path) -> list[Sheet]:

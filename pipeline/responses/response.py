@@ -311,8 +311,11 @@ class Response:
 
     @property
     def total(self) -> str:
-        """Unit of an area's total: ``cases``, ``positives``, or ``counts.unit``."""
-        return self.given.unit or "value"
+        """Unit of an area's total: ``cases``, ``positives``, or ``counts.unit``.
+
+        Values without a unit are called what their column is.
+        """
+        return self.given.unit or self.given.value
 
     @property
     def weight_unit(self) -> str:

@@ -132,7 +132,7 @@ def test_values_that_are_no_counts_make_maps(likelihood, shift, options, files):
     out = _run(files, {"likelihood": likelihood, **options})
     rate = read(out / "rate_mean.tif")
     with rasterio.open(out / "rate_mean.tif") as tif:
-        assert tif.units[0] == "value per 1,000 people"
+        assert tif.units[0] == "cases per 1,000 people"
     assert np.nanmin(rate) < 0 if likelihood == "normal" else np.nanmin(rate) > 0
     assert not (out / "cases_mean.tif").exists()  # a value is no number of cases
     report = json.loads((out / "evaluation.json").read_text())

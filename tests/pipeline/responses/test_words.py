@@ -41,7 +41,7 @@ SURVEY = {"model": TESTED, "counts": {"tested": "n"}}
         ({"counts": {"unit": "births"}}, "rate", "births per 1,000 people"),
         (SURVEY, "prevalence", "positives per 1,000 tested"),
         (SURVEY | {"output": {"rate_per": 1}}, "prevalence", "positives per person tested"),
-        ({"model": NORMAL}, "rate", "value per 1,000 people"),
+        ({"model": NORMAL}, "rate", "cases per 1,000 people"),
         ({"model": NORMAL, "counts": {"unit": "t", "weight": "ha", "of": "total"}},
          "rate", "t per ha"),
         ({"model": NORMAL, "counts": {"unit": "t/ha", "weight": "area"}}, "value", "t/ha"),
