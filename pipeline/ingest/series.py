@@ -355,6 +355,14 @@ def read_all(
                 f"nobody counts there: {named}; look at the layers of that period"
             )
         value = np.where(exposed, value, np.nan)
+        none = given.get("weights", np.full(value.shape, np.nan)) == 0
+        if none.any():
+            named = name_first([store.ids[k] for k in np.flatnonzero(none)], N_NAMED)
+            progress.log(
+                f"ingest: {label}: {none.sum():,} areas have a weight of 0, and so no value in that "
+                f"period; tables have the weight of the period before: {named}"
+            )
+        value = np.where(none, np.nan, value)
         tested, margin, union = given.get("tested"), given.get("margins"), unions.get(label)
         responses = Responses(value, np.isfinite(value), tested, weight, margin, union=union)
         frames.append(responses.frame(store.ids, label))
@@ -371,7 +379,7 @@ def read_all(
 def _held_weights(
     config: Config, each: Mapping[str, Columns], order: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the exposures of each period by area; one that is not given is that before it.
+    """Return the exposures of each period by area; one not given, or 0, is that before it.
 
     Before the first that is known, it is the first: an area whose count has not arrived has people
     all the same.
@@ -388,5 +396,5 @@ def _held_weights(
         ],
         index=list(series.periods),
     )
-    held = table.ffill().bfill()
+    held = table.where(table != 0).ffill().bfill()
     return {label: held.loc[label].to_numpy(np.float64) for label in series.periods}
