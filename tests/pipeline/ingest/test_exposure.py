@@ -26,6 +26,8 @@ from pipeline.products.exposures import Exposures
 from pipeline.products.tile_pixels import TilePixels
 from pipeline.store.bag_store import BagStore
 from tests.pipeline.ingest.conftest import shares
+from tests.pipeline.series_inputs import MONTHS, store_of, write_inputs
+from tests.progress import Notes
 
 HECTARES = {f"M{k:02d}": 10.0 ** (k % 4) for k in range(9)}
 
@@ -210,6 +212,34 @@ def test_areas_without_a_weight_are_left_out_or_refused(files):
         _table(files, value, of)
         with pytest.raises(InputError, match=says):
             _store(files, {"weight": "ha", **counts})
+
+
+def test_a_weight_of_0_in_a_month_is_a_month_without_a_value(tmp_path):
+    """Nothing was sown in A05 in February; A06 has no weight in any month but the first."""
+    config = write_inputs(tmp_path, 3)
+    table = pd.read_csv(tmp_path / "cases.csv", dtype={"id": str})
+    table["ha"] = 100.0 + np.arange(len(table))
+    january, february = (table["month"] == f"2024-0{k}" for k in (1, 2))
+    table.loc[(table["id"] == "A05") & february, "ha"] = 0.0
+    table.loc[(table["id"] == "A06") & ~january, "ha"] = 0.0
+    table["cases"] = pd.to_numeric(table["cases"], errors="coerce").fillna(3.0) + 0.5
+    table.to_csv(tmp_path / "cases.csv", index=False)
+    text = config.read_text().replace("period: month}", "period: month, weight: ha, of: average}")
+    config.write_text(text.replace("model:", "model:\n  likelihood: gamma"))
+    log = Notes()
+    ingest(StageContext(load_config(config), log))
+    (line,) = (each for each in log.lines if "2024-02" in each and "weight of 0" in each)
+    assert line.startswith("ingest: 2024-02: 2 areas have a weight of 0")
+    series, given = store_of(config), table.set_index(["month", "id"])["ha"]
+    for month in MONTHS[:3]:
+        store = series.at(month)
+        at = list(store.ids).index("A05")
+        assert store.in_training[at] == (month != "2024-02")
+        wanted = given["2024-01" if month == "2024-02" else month, "A05"]
+        assert store.bag_weight[at] == pytest.approx(wanted)
+        at = list(store.ids).index("A06")
+        assert store.in_training[at] == (month == "2024-01")
+        assert store.bag_weight[at] == pytest.approx(given["2024-01", "A06"])
 
 
 def test_a_weight_may_be_a_column_of_the_areas(files, monkeypatch):
