@@ -430,8 +430,8 @@ def _wrong_beside_response(config: Config) -> Wrong | None:
         return "", found, remedy or "remove it"
     kind, lowest = config.response_kind, min(config.output.exceedance, default=0.0)
     if lowest < 0 and (kind.classes or kind.likelihood.positive):
-        found = f"output.exceedance has {lowest:g}, and no {kind.quantity} is below 0"
-        return "", found, "give numbers of at least 0"
+        found = f"{lowest:g}, and no {kind.quantity} is below 0"
+        return "output.exceedance", found, "give numbers of at least 0"
     return None
 
 

@@ -61,7 +61,7 @@ _set("fit", Error("fit.max_epochs", "'many'", "whole number"), max_epochs="many"
 _set("fit", Error("fit.learning_rate", "nan", "give a number"), learning_rate=float("nan"))
 _set("output", Error("output.draws", "1000", "at most 1,000,000"), name="draws", draws=10**40)
 _set("output", Error("output.interval", "90", "below 1"), interval=90)
-_set("output", Error("output.exceedance[0]", "-5", "at least 0"), exceedance=[-5])
+_set("output", Error("output.exceedance", "-5", "at least 0"), exceedance=[-5])
 _set("output", Error("output.dir", "UNSET_4711 is not set", "export"), dir="${UNSET_4711}/out")
 _set("output", Error("output.dir", "cannot be written to", "writable"), dir="/proc/disagg-out")
 _set("evaluate", Error("evaluate.folds", "10 folds of 9 areas", "9 folds at most"), folds=10)

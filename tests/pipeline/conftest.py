@@ -141,7 +141,9 @@ def make_world(directory: Path) -> World:
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Build the country once; tests must leave its files as they are."""
-    return make_world(tmp_path_factory.mktemp("world"))
+    with pytest.MonkeyPatch.context() as patch:  # else it is another one where a module asks late
+        shorten(patch)
+        return make_world(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(scope="session")

@@ -188,6 +188,14 @@ def test_a_mapping_where_a_list_belongs_has_the_list_as_its_remedy(write, output
     assert only.endswith("a mapping instead of a list; give a list, such as [area, block]")
 
 
+def test_a_threshold_may_be_below_0_where_values_may_be(write):
+    text = GOOD.replace("exceedance: [50, 100]", "exceedance: [-1, 0]")
+    (only,) = problems(write(text))
+    assert "output.exceedance: -1, and no rate is below 0; give numbers of at least 0" in only
+    own = text.replace("likelihood: poisson, link: square", "likelihood: normal, link: identity")
+    assert load_config(write(own)).output.exceedance == (-1, 0)
+
+
 def test_stac_items_and_patterns_stand_for_a_path(write, tmp_path):
     (tmp_path / "found.json").touch()
     (tmp_path / "b_1.tif").touch()
