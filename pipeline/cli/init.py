@@ -43,9 +43,10 @@ def init(
 
     \b
     Boundaries are the vector file whose ids a table has; counts are the
-    whole numbers of that table; people are the raster that says so; all
-    other rasters are covariates. {period} stands for the dates of files.
-    Where several fit, it asks.
+    whole numbers of that table, or values what its names say (yield,
+    mean_..., with hectares as their weight); people are the raster that
+    says so; all other rasters are covariates. {period} stands for the
+    dates of files. Where several fit, it asks.
 
     \b
     Examples:
