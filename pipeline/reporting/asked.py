@@ -44,7 +44,7 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
         ("Mapped", f"the {words.quantity} of each pixel{words.in_unit(', in {}')}"),
         (
             "From",
-            f"the {words.totals} of{of} areas: column “{source.value}” of {given}{period}",
+            f"the {words.given_values} of{of} areas: column “{source.value}” of {given}{period}",
         ),
         ("Areas", _areas(config)),
         ("People", surface if config.population is not None else "not given: rates are per km2"),

@@ -99,7 +99,7 @@ def page_content(found: Found) -> dict[str, Any]:
         "words": words,
         "subtitle": _subtitle(found),
         "one": one,
-        "answers": answers(evaluation, words.totals, one),
+        "answers": answers(evaluation, words.given_values, one),
         "verdict": None if evaluation is None else sentence(evaluation[VERDICT]["sentence"]),
         "told": sentence(
             without_figures(evaluation)
@@ -179,9 +179,9 @@ def _subtitle(found: Found) -> str:
     text = words.quantity.capitalize() + words.in_unit(" in {}")
     series, n_fitted = found.config.series, int(fitted.sum())
     if series is None:
-        text += f", from the {words.totals} of {n_fitted:,} areas"
+        text += f", from the {words.given_values} of {n_fitted:,} areas"
     else:
-        text += f", from the {words.totals} of areas in {_periods(series)}; in "
+        text += f", from the {words.given_values} of areas in {_periods(series)}; in "
         text += f"{found.config.period} of {n_fitted:,} areas"
     if words.countable:
         own = found.areas.loc[fitted]

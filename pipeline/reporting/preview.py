@@ -247,7 +247,7 @@ def draw_responses(axes: Axes, areas: Any, words: Response) -> None:
         people = known["people"].to_numpy(np.float64)
         table = table / np.where(people > 0, people, np.nan)[:, None]
     observed, fitted, lower, upper = table.T
-    title = f"Areas: observed and fitted {words.totals if words.adds_up else words.rates}"
+    title = f"Areas: observed and fitted {words.given_values}"
     prepare_plot(axes, title, f"fitted {words.total}", f"observed {words.total}")
     if known.empty:
         return

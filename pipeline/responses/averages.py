@@ -25,3 +25,8 @@ class Averages(Response):
         if given.likelihood is None or given.of is not None:
             return given.of == cls.of
         return given.weight is not None and not given.likelihood.counts
+
+    @property
+    def given_values(self) -> str:
+        """See :class:`Response`."""
+        return self.rates

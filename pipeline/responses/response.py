@@ -318,6 +318,11 @@ class Response:
         return self.given.unit or self.given.value
 
     @property
+    def given_values(self) -> str:
+        """Name of the values as they are given."""
+        return self.totals
+
+    @property
     def weight_unit(self) -> str:
         """Unit of the weights of pixels, and of the areas' column ``people``."""
         given = self.given

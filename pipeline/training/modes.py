@@ -24,8 +24,7 @@ NOISE, SHORT, WIDE = EXPLANATIONS
 def told_modes(model: Any, config: Config) -> dict[str, Any]:
     """Return the entry of a record about a fitted model; none where it knows no modes."""
     modes = getattr(model, "modes_", None) or []
-    kind = config.response_kind
-    named = kind.totals if kind.adds_up else kind.rates
+    named = config.response_kind.given_values
     found = overdispersion(modes, model.link_name, named) if modes else {}
     return {KEY: found} if found else {}
 
