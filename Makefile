@@ -14,8 +14,7 @@ GPU    := $(VENV)/.installed-gpu
 SITE   := $(VENV)/.installed-site
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # uv installs in a third of the time; where it cannot (an index that pip alone is told of), pip does.
-UV     := UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt \
-          $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
+UV     := UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 PYTEST ?= -m "not slow and not ci"
 JOBS   ?= 2
 RUN    := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
