@@ -13,7 +13,7 @@ FLOWS  := $(VENV)/.installed-flows
 GPU    := $(VENV)/.installed-gpu
 SITE   := $(VENV)/.installed-site
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# uv installs in a third of the time; where it cannot (an index that pip alone is told of), pip does.
+# uv installs in a quarter of the time; where it cannot (an index that pip alone is told of), pip does.
 UV     := UV_NATIVE_TLS=true $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 PYTEST ?= -m "not slow and not ci"
 JOBS   ?= 2

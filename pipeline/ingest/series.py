@@ -360,7 +360,7 @@ def read_all(
             named = name_first([store.ids[k] for k in np.flatnonzero(none)], N_NAMED)
             progress.log(
                 f"ingest: {label}: {none.sum():,} areas have a weight of 0, and so no value in "
-                f"that period; tables have the weight of the period before: {named}"
+                f"that period; tables have the weight of the last period with one: {named}"
             )
         value = np.where(none, np.nan, value)
         tested, margin, union = given.get("tested"), given.get("margins"), unions.get(label)

@@ -23,7 +23,7 @@ SHARE = 0.5  # of a table's ids that are those of areas
 N_CELL = 5_000  # rows that tell what a column has
 MOSTLY = 0.8  # of the cells of a column of numbers: some say `<5`
 CASES = re.compile(
-    r"case|\bcas\b|(?<![a-z])cas(?![a-z])|casos?|count|confirm|positi[vf]|deaths?|deces|obitos?|"
+    r"case|(?<![a-z])cas(?![a-z])|casos?|count|confirm|positi[vf]|deaths?|deces|obitos?|"
     r"muertes?|fallecid|incid|malaria|cholera|dengue"
 )
 TESTED = re.compile(

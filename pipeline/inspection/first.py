@@ -90,9 +90,7 @@ def _response(found: Guess) -> Iterator[str]:
     if found.period is not None:
         section["period"] = found.period
     if not response.labels:
-        known = {
-            name: getattr(response, name) for name in ("tested", "weight", "weight_unit", "of")
-        }
+        known = {name: getattr(response, name) for name in _KEYS}
         section |= {name: value for name, value in known.items() if value is not None}
     share = f"{100 * found.pairing.share:.0f} % of its ids are those of areas"
     own = "a column of the areas" if found.counts is None else share

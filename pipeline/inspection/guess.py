@@ -349,23 +349,16 @@ def _other_tables(folder: Folder, found: Guess) -> None:
 
 def _own_table(table: TableFile, found: Guess) -> None:
     """Take columns beside the counts that are no rate of theirs and lack no area or period."""
-    frame, used = (
-        table.frame,
-        {*(found.response.value, found.period, found.response.weight, found.response.tested)},
-    )
-    if (
-        found.response.labels
-        or found.response.wide
-        or found.pairing.loose
-        or found.crosswalk
-        or table.labels
-    ):
+    frame, response = table.frame, found.response
+    used = {response.value, found.period, response.weight, response.tested}
+    given = response.labels or response.wide or found.pairing.loose
+    if given or found.crosswalk or table.labels:
         return
     n_period = 1 if found.period is None else frame[found.period].nunique()
     if len(frame) != len(found.areas.frame) * n_period:
         return
     # A rate, or the cases of a neighbour: what follows from the counts explains nothing.
-    counts = pd.to_numeric(frame[found.response.value], errors="coerce")
+    counts = pd.to_numeric(frame[response.value], errors="coerce")
     over = [c for c in map(str, frame.columns) if is_exposure(c) or PEOPLE.search(plain(c))]
     below = [pd.to_numeric(frame[c], errors="coerce") for c in over]
     follows = [counts, *(counts / each.where(each > 0) for each in below)]

@@ -89,7 +89,7 @@ def _yields(directory: Path) -> None:
     areas().to_file(directory / "areas.gpkg")
     table, rng = areas()[["id"]].copy(), np.random.default_rng(3)
     table["ha"] = rng.integers(100, 9000, len(table))
-    table["yield"] = rng.gamma(9.0, 0.25, len(table))
+    table["Yield (t/ha)"] = rng.gamma(9.0, 0.25, len(table))
     table["rain_mm"] = rng.gamma(2.0, 30.5, len(table))
     table.to_csv(directory / "crops.csv", index=False)
     write_raster(directory / "people.tif", people())
@@ -205,8 +205,8 @@ WRITTEN = [
     }),
     (_yields, {
         **TITLED,
-        "counts": {"path": "crops.csv", "id": "id", "value": "yield", "weight": "ha",
-                   "weight_unit": "ha", "of": "average"},
+        "counts": {"path": "crops.csv", "id": "id", "value": "Yield (t/ha)", "weight": "ha",
+                   "weight_unit": "ha", "of": "average", "unit": "t/ha"},
         "covariates": {"rain_mm": {"table": "crops.csv", "id": "id", "value": "rain_mm"}},
         "model": {"likelihood": "gamma"},
     }),
