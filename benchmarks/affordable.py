@@ -11,14 +11,13 @@ to all areas, and by importance weights. Writes ``benchmarks/results/affordable.
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import RESULTS, parsed, write_results
+from benchmarks.report import RESULTS, parsed, read_results, write_results
 from geo.sources.registry import source_of
 from pipeline.config.model_factory import new_model
 from pipeline.config.reader import load_config
@@ -125,7 +124,7 @@ def main() -> None:
         results=RESULTS,
     )
     target = options.results / "affordable.json"
-    kept = json.loads(target.read_text()) if target.is_file() else {}
+    kept = read_results(target)
     for name in options.only:
         changes, ways = VARIANTS[name]
         model = {"inducing": options.inducing} | changes.get("model", {})

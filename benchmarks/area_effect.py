@@ -1,6 +1,6 @@
 """The area effect on simulated areas: its deviation, fitted totals and what a rate means.
 
-    python -m benchmarks.area_effect [--seeds 6] [--results DIR]
+    python -m benchmarks.area_effect [--seeds 6] [--large 2] [--records DIR] [--results DIR]
 
 Each country is a grid of square areas of 16 pixels. The log rate is linear in a covariate plus a
 Matern-3/2 field; an area's expected count has a log-normal factor of mean one and deviation
@@ -11,14 +11,16 @@ observed one.
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
+from benchmarks.records import Record, hash_settings, run_missing
 from benchmarks.report import RESULTS, parsed, write_results
 from models import Bags, VBAgg
 from models.gp import priors
@@ -29,6 +31,7 @@ LEVEL = 0.05  # rate at the mean covariate
 FIELD_SD, RANGE = 0.4, 6.0  # of the log rate; pixels
 KERNEL = "linear(x) + matern32(space)"
 TAUS = (0.0, 0.1, 0.2, 0.4)
+RECORDS = Path(__file__).parents[1] / "build/area_effect"
 UPPER = (0.1, 1.0)  # U of the prior P(sd > U) = 0.01
 
 
@@ -176,26 +179,30 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"tau": cells, "totals": totals}
 
 
+def of_country(n_area: int, seed: int, _number: int) -> Record:
+    """Fit one country under all priors."""
+    return {"fits": [measure(n_area, tau, seed, upper) for tau in TAUS for upper in UPPER]}
+
+
 def main() -> None:
-    """Measure country by country, write the JSON after each and print the tables."""
+    """Measure country by country, write the JSON and print the tables."""
     options = parsed(
         __doc__,
         seeds=(6, "countries of 25 and of 50 areas"),
         large=(2, "countries of 200 areas"),
+        records=RECORDS,
         results=RESULTS,
     )
-    path = options.results / "area_effect.json"
-    rows: list[dict[str, Any]] = []
     work = [(n, seed) for seed in range(options.seeds) for n in LAYOUT if n < 200]
     work += [(200, seed) for seed in range(options.large)]
-    if path.is_file():  # go on where a run was cut off
-        rows = json.loads(path.read_text())["fits"]
-    done = {(row["n_area"], row["seed"]) for row in rows}
+    settings = hash_settings("area_effect", TAUS, UPPER, SIDE, LEVEL, FIELD_SD, RANGE, KERNEL)
+    rows: list[dict[str, Any]] = []
     for n_area, seed in work:
-        if (n_area, seed) in done:
-            continue
-        rows += [measure(n_area, tau, seed, upper) for tau in TAUS for upper in UPPER]
-        write_results(path, {**summarise(rows), "fits": rows})
+        one = functools.partial(of_country, n_area, seed)
+        file = options.records / f"{n_area}-{seed}.jsonl"
+        for record in run_missing(one, [0], file, settings):
+            rows += record["fits"]
+    write_results(options.results / "area_effect.json", {**summarise(rows), "fits": rows})
     result = summarise(rows)
     for cell in result["tau"]:
         print(

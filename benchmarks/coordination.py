@@ -33,7 +33,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from benchmarks.country import run
-from benchmarks.report import RESULTS, parsed, write_results
+from benchmarks.report import RESULTS, parsed, read_results, write_results
 from models.backend.blas import one_blas_thread
 from models.core.protocol import Stats
 from models.training.estimator import Estimator
@@ -279,8 +279,7 @@ def main() -> None:
         only={"choices": ["empty", "country"]},
     )
     path = RESULTS / "coordination.json"
-    result = json.loads(path.read_text()) if options.only and path.is_file() else {}
-    result.pop("machine", None)
+    result = read_results(path) if options.only else {}
     if options.only != "country":
         result["empty"] = empty(options.steps, IN_PROCESS, PROCESSES)
         write_results(path, {"note": NOTE, **result})

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.host_network import PREFIX, Host, network, permitted, run_alone
-from benchmarks.report import RESULTS, parsed, write_results
+from benchmarks.report import RESULTS, parsed, read_results, write_results
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("store", "scheduler", "first", "second")
@@ -387,8 +387,7 @@ def main() -> int:
     names = options.only or [*(QUICK if options.quick else TRIALS), "bytes"]
     result: dict[str, Any] = {"quick": options.quick, "hosts": f"{PREFIX}.1 to .5", "trials": {}}
     if options.only and options.out.is_file():  # the other trials stay
-        result = json.loads(options.out.read_text()) | {"quick": options.quick}
-        result.pop("machine", None)
+        result = read_results(options.out) | {"quick": options.quick}
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         country = options.country or directory / "country"

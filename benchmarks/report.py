@@ -29,7 +29,16 @@ def code() -> dict[str, Any]:
 
 
 def write_results(path: Path, result: dict[str, Any]) -> None:
-    """Write figures as JSON, with the machine and the code that gave them."""
+    """Write figures as JSON, with the machine and the code that gave them.
+
+    Raises
+    ------
+    ValueError
+        If the figures have a machine or a code of their own, which would hide these.
+    """
+    if own := {"machine", "code"} & result.keys():
+        msg = f"{path.name}: {', '.join(sorted(own))} is written with the figures, not by them"
+        raise ValueError(msg)
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"machine": machine(), "code": code()}
     path.write_text(json.dumps({**about, **result}, indent=1) + "\n")

@@ -47,7 +47,6 @@ from pipeline import BagStore
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.config.schema import work_dir
-from pipeline.core.sources import code_hashes
 from pipeline.demo.country import simulate_country
 from pipeline.ingest.stage import ingest
 
@@ -326,7 +325,7 @@ def main() -> None:
     """Measure, write the JSON and print the table."""
     options = parsed(__doc__, sets=list(SETS), records=RECORDS, results=RESULTS)
     found = run(options.sets, options.records)
-    result = {"code": code_hashes()["models"], "folds": N_FOLD, "draws": N_DRAWS, "sets": found}
+    result = {"folds": N_FOLD, "draws": N_DRAWS, "sets": found}
     write_results(options.results / "responses.json", result)
     print(f"{'':34}{'RMSE':>8}{'density':>9}{'covers':>8}{'width':>7}{'seconds':>9}")
     for name, by_likelihood in found.items():
