@@ -188,3 +188,17 @@ def test_a_wrong_name_is_found(text: str, named: str) -> None:
 )
 def test_a_right_name_is_not(text: str) -> None:
     assert wrong(text, ROOT / "README.md") == []
+
+
+def test_the_readme_says_what_every_room_is_for():
+    rooms = {
+        f"{package}/{path.parent.name}/"
+        for package in ("geo", "models", "pipeline")
+        for path in (ROOT / package).glob("*/__init__.py")
+    }
+    named = set(
+        re.findall(
+            r"^\| `((?:geo|models|pipeline)/\w+/)` \|", (ROOT / "README.md").read_text(), re.M
+        )
+    )
+    assert named == rooms
