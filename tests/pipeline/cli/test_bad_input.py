@@ -442,7 +442,7 @@ def test_a_sparse_raster_of_any_size_is_checked_at_once(files: Any) -> None:
     started = time.monotonic()
     (problem,) = check(files.config())
     assert "has no value inside the areas (nodata everywhere)" in problem.found
-    assert time.monotonic() - started < 20  # three minutes when each pixel was read
+    assert time.monotonic() - started < 90  # three minutes when each pixel was read
 
 
 def test_a_long_read_is_announced_with_its_raster(

@@ -102,7 +102,7 @@ def test_no_scheduler_there_is_one_line_at_once(files, capsys, monkeypatch, sile
     path.write_text(path.read_text().replace("retries: 0", "retry_delay_s: 100"))
     started = time.monotonic()
     assert main(["run", str(path), "--quiet"]) == 75  # it may be there a minute later
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 90  # the delay before another try is longer
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: compute.scheduler: no scheduler answers at {address}")
     assert not (files.directory / "nowhere" / "work" / "bags.zarr").exists()  # before ingest
