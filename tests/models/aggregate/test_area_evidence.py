@@ -261,6 +261,7 @@ def test_noise_of_a_factor_has_no_unit_and_others_that_of_the_responses():
     assert places.sd(phi) == pytest.approx(0.5)
 
 
+@pytest.mark.ci
 def test_the_noise_that_a_fit_tells_of_proportions_is_a_factor():
     """Areas of 9 pixels whose probability of .1 varies by a factor of deviation .3."""
     bags, rng = country(side=24, n_area=64), np.random.default_rng(3)
@@ -276,6 +277,7 @@ def test_the_noise_that_a_fit_tells_of_proportions_is_a_factor():
     assert noise["area_sd"] == pytest.approx(pi.std() / pi.mean(), rel=0.25)
 
 
+@pytest.mark.ci
 def test_the_noise_that_a_fit_tells_of_values_is_theirs():
     """Areas of 9 pixels, equal but for gamma noise of 20 %."""
     bags = country(side=24, n_area=64)
