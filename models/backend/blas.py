@@ -1,4 +1,4 @@
-"""One BLAS thread for the whole process, for as long as anybody in it needs that."""
+"""One thread of BLAS or of OpenMP, for as long as anybody in the process needs that."""
 
 from __future__ import annotations
 
@@ -49,6 +49,17 @@ def one_blas_thread() -> Iterator[None]:
                 for limit in limits:
                     limit.restore_original_limits()
                 _take_control()
+
+
+@contextmanager
+def one_openmp_thread() -> Iterator[None]:
+    """Hold the loops that libraries run by OpenMP to the calling thread, where they start from it.
+
+    GNU's OpenMP keeps the threads of its first loop for the next one. A fork has none of them and
+    waits for them for ever: so a process that may be forked starts none, and a fork asks for none.
+    """
+    with _libraries(len(sys.modules)).limit(limits=1, user_api="openmp"):
+        yield
 
 
 @functools.lru_cache(maxsize=1)

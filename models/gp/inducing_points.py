@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from models.backend.blas import one_openmp_thread
 from models.core.protocol import Arrays, Summary
 from models.gp.kernel_terms import Term, split_terms
 from models.gp.kernels import Constant, Kernel, Linear
@@ -39,11 +40,12 @@ def choose_inducing_points(z: np.ndarray, n_inducing: int, rng: np.random.Genera
     from sklearn.cluster import MiniBatchKMeans, kmeans_plusplus  # starts slowly
 
     seed = int(rng.integers(2**31))
-    centres, _ = kmeans_plusplus(distinct, n_inducing, random_state=seed)
-    means = MiniBatchKMeans(
-        n_inducing, init=centres, n_init=1, batch_size=4096, max_iter=10, random_state=seed
-    )
-    return np.asarray(means.fit(distinct).cluster_centers_, dtype=np.float64)
+    with one_openmp_thread():
+        centres, _ = kmeans_plusplus(distinct, n_inducing, random_state=seed)
+        means = MiniBatchKMeans(
+            n_inducing, init=centres, n_init=1, batch_size=4096, max_iter=10, random_state=seed
+        ).fit(distinct)
+    return np.asarray(means.cluster_centers_, dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.aggregate.vbagg import CLIMB_PIXELS
+from models.backend.blas import one_openmp_thread
 from models.core.protocol import Arrays, Summary
 from models.core.thinning import thin
 from models.gp.area_kernel import Areas
@@ -173,7 +174,8 @@ def _averages(z: np.ndarray, sample: PeriodSummary, count: int, rng: np.random.G
         count = min(count, np.unique(centre, axis=0).shape[0])
         from sklearn.cluster import KMeans
 
-        group = KMeans(count, n_init=1, random_state=seed).fit_predict(centre)[group]
+        with one_openmp_thread():
+            group = KMeans(count, n_init=1, random_state=seed).fit_predict(centre)[group]
     order = np.argsort(group, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(group))])
     n_group = offsets.size - 1

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from geo.core.errors import InputError, Problem
-from models.backend.blas import one_blas_thread
+from models.backend.blas import one_blas_thread, one_openmp_thread
 from pipeline.core import supervised
 from pipeline.core.progress import Progress, Task
 
@@ -172,7 +172,7 @@ def _run(call: Call[Any], events: Connection, parent: int, cores: Sequence[int])
     supervised.end_with_parent(parent, signal.SIGKILL)
     os.sched_setaffinity(0, cores)  # "one thread a core" then means these
     try:
-        with one_blas_thread():
+        with one_blas_thread(), one_openmp_thread():
             found: tuple[str, Any] = "result", call(_Told(events))
     except Exception as error:
         found = "error", error

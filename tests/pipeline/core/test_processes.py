@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +19,8 @@ from pipeline.core import supervised
 from pipeline.core.processes import in_processes, shares
 from pipeline.core.progress import Silent
 from tests.progress import Notes
+
+ROOT = Path(__file__).parents[3]
 
 
 def _work(number, told, wait=0.0):
@@ -91,3 +96,31 @@ def test_a_killed_process_is_one_line_and_an_interruption_ends_all(tmp_path):
     for name in ("a", "b"):
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / name).read_text()), 0)
+
+
+FORKED = """
+import sys
+import numpy as np
+from sklearn.cluster import KMeans
+from models.gp.inducing_points import choose_inducing_points
+from pipeline.core.processes import in_processes
+from pipeline.core.progress import Silent
+
+z = np.random.default_rng(0).normal(size=(5000, 4))
+if sys.argv[1] == "a library's own loop":
+    KMeans(50, n_init=1, random_state=0).fit(z)
+
+def call(_):
+    return choose_inducing_points(z, 50, np.random.default_rng(0)).sum()
+
+here = call(None)
+assert list(in_processes([call, call], 2, Silent())) == [here, here]
+"""
+
+
+@pytest.mark.parametrize("before", ["ours", "a library's own loop"])
+def test_processes_wait_for_no_threads_that_their_parent_had(before):
+    """As users run it: the tests set OMP_NUM_THREADS, and this hung without it."""
+    free = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-c", FORKED, before]
+    subprocess.run(command, env=free, cwd=ROOT, timeout=100, check=True)
