@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -275,10 +274,19 @@ def _write_standing(context: StageContext, fingerprint: str) -> None:
         bags, bag_writer.FORMAT, bag_writer.VERSION, fingerprint
     ):
         return
-    look = suspicions_logged(config, progress)
+    logged, mapped = suspicions_logged(config, progress), list[Columns]()
+
+    def adapt(inputs: Inputs, problems: list[Problem]) -> Inputs:
+        mapped.append(inputs.responses)
+        return _standing(reference, inputs, problems)
+
+    def look(inputs: Inputs, *pixels: Any) -> Sequence[Problem]:
+        # Rates are those of one period, as `disagg check` looks at them: all have more cases.
+        return logged(replace(inputs, responses=mapped[0]), *pixels)
+
     with staged(grid, aligned_grid.FORMAT, aligned_grid.VERSION, fingerprint) as staging:
         reference = _counted(config)
-        inputs, chosen = prepare(reference, staging, progress, look, partial(_standing, reference))
+        inputs, chosen = prepare(reference, staging, progress, look, adapt)
         together = None if inputs.areas is None else areas_together(config, inputs.areas)
         write_store(config, inputs, chosen, staging, bags, fingerprint, progress, together=together)
 

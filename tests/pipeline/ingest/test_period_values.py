@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.demo import months
 from pipeline.demo.months import simulate_months
@@ -17,9 +19,11 @@ from pipeline.ingest.period_coverage import cut_suspicions
 from pipeline.ingest.period_layers import layer_suspicions
 from pipeline.ingest.period_sample import LayerPeriods, sample_periods
 from pipeline.ingest.period_values import value_suspicions
-from pipeline.ingest.stage import check_inputs
+from pipeline.ingest.stage import check_inputs, ingest
 from pipeline.store.level_areas import training_areas
+from tests.pipeline import series_inputs
 from tests.pipeline.series_inputs import rain, write_inputs, write_raster
+from tests.progress import Notes
 
 N_AREA, N_PERIOD = 30, 36
 
@@ -209,3 +213,16 @@ def test_clouds_of_a_season_are_not_cut() -> None:
     every[:, [18, 30]] = 1.0
     (found,) = cut_suspicions([replace(own, known=every)])
     assert "2021-07 (20 of 30 areas)" in found.found
+
+
+def test_rates_are_those_of_one_month_not_of_all(tmp_path):
+    """Six months of four cases to ten people are no 2.4 cases for each person."""
+    path = write_inputs(tmp_path)
+    cases = pd.read_csv(tmp_path / "cases.csv")
+    n_people = series_inputs.people().sum() / cases["id"].nunique()
+    cases["cases"] = np.rint(0.4 * n_people * (1 + 0.1 * np.sin(np.arange(len(cases))))).astype(int)
+    cases.to_csv(tmp_path / "cases.csv", index=False)
+    path.write_text(path.read_text().replace("{dir: out,", "{dir: out, exceedance: [400],"))
+    log = Notes()
+    ingest(StageContext(load_config(path), log))
+    assert not [line for line in log.lines if "suspicion" in line]
