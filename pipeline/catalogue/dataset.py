@@ -91,6 +91,7 @@ def _areas(out: Path) -> xr.Dataset:
     import pyarrow.parquet as pq
     import xarray as xr
 
+    from pipeline.products.csv_table import read_csv
     from pipeline.products.products import AREAS_CSV, AREAS_DRAWS
 
     units: dict[str, str] = {}
@@ -107,8 +108,8 @@ def _areas(out: Path) -> xr.Dataset:
             values = frame[name].to_numpy().reshape(len(ids), n_draw)
             drawn[f"area_{name}"] = (("area", "draw"), values, {"long_name": text})
             drawn[f"area_{name}"].attrs["units"] = units.get(name, "1")
-    given = pd.read_csv(out / AREAS_CSV.file, dtype={0: str})
-    given.index = pd.Index(given.iloc[:, 0].astype(str), name="area")
+    given = read_csv(out / AREAS_CSV.file)
+    given.index = pd.Index(given.iloc[:, 0], name="area")
     columns = xr.Dataset.from_dataframe(given.rename(columns=lambda name: f"area_{name}"))
     for name, unit in units.items():
         if f"area_{name}" in columns:

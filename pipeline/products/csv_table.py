@@ -1,4 +1,4 @@
-"""Write a table as CSV that reads back to the same numbers."""
+"""Write a table as CSV that reads back to the same numbers and texts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pandas as pd
 
 from geo.core.text_safety import spreadsheet_safe, spreadsheet_safe_frame
 
+#: Columns of texts that may look like numbers.
+_TEXTS = {"id", "name", "source", "area", "observed_why"}
 WHOLE = 1e16  # beyond it, digits of a whole number say nothing
 
 
@@ -33,6 +35,16 @@ def write_csv(table: pd.DataFrame, path: Path, *, index: bool = False) -> None:
             values = table.iloc[:, place].to_numpy()  # its items keep their type
             written.isetitem(place, [_shortest(value) for value in values])
     written.to_csv(path, index=index, lineterminator="\n")
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """Read what :func:`write_csv` wrote: ids and names stay texts, with their zeros, ``NA`` too.
+
+    The first column is one of texts, as in all tables of a run.
+    """
+    head = list(pd.read_csv(path, nrows=0).columns)
+    texts = dict.fromkeys([*head[:1], *_TEXTS.intersection(head)], str)
+    return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
 
 
 def _shortest(value: Any) -> str | None:

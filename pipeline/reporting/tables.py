@@ -14,6 +14,7 @@ import pandas as pd
 
 from geo.core.columns import name_column as called_name
 from geo.core.text_safety import one_line_text
+from pipeline.products.csv_table import read_csv
 from pipeline.products.products import POINTS_CSV
 from pipeline.reporting.rasters import COMPARISON
 from pipeline.reporting.words import number
@@ -107,7 +108,7 @@ def other_tables(
     dict
         ``points``, ``targeting``, ``levels`` and ``comparison``: lists, empty where there is none.
     """
-    levels = [(path, pd.read_csv(path)) for path in sorted(out.glob(LEVELS))]
+    levels = [(path, read_csv(path)) for path in sorted(out.glob(LEVELS))]
     levels.sort(key=lambda each: len(each[1]))  # the country first
     return {
         "points": _points(out / POINTS_CSV.file),
@@ -126,13 +127,13 @@ def _points(path: Path) -> list[Sheet]:
         "Expected values are those of the fitted rate on the scale of their source, averaged over "
         "the pixels where a displaced cluster may be; _lower and _upper are the ends of intervals."
     )
-    return [sheet(pd.read_csv(path), path.name, "Points beside the areas", note)]
+    return [sheet(read_csv(path), path.name, "Points beside the areas", note)]
 
 
 def read_targeting(out: Path) -> pd.DataFrame | None:
     """Read the table of targeting of an output directory; None if there is none."""
     path = out / TARGETING
-    return pd.read_csv(path) if path.is_file() else None
+    return read_csv(path) if path.is_file() else None
 
 
 def targeting_curve(table: pd.DataFrame | None) -> pd.DataFrame | None:

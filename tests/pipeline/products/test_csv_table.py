@@ -7,7 +7,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.products.csv_table import write_csv
+from pipeline.products.csv_table import read_csv, write_csv
 
 
 @given(
@@ -44,3 +44,14 @@ def test_numbers_are_as_short_as_they_can_be(tmp_path):
         "z,0.1,1e-09,1000000,3,1.0",
     ]
     assert table["observed"].dtype == float  # the table itself stays as it was
+
+
+def test_ids_and_names_read_back_as_texts(tmp_path):
+    table = pd.DataFrame(
+        {"id": ["007", "NA", "10"], "name": ["null", None, "01"], "rate": [0.5, np.nan, 3.0]}
+    )
+    write_csv(table, tmp_path / "t.csv")
+    back = read_csv(tmp_path / "t.csv")
+    assert list(back["id"]) == ["007", "NA", "10"]
+    assert list(back["name"].fillna("-")) == ["null", "-", "01"]
+    np.testing.assert_array_equal(back["rate"], table["rate"])
