@@ -156,7 +156,8 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
         lambda label: moving_grids(context, store, label, series.time_of(label)),
     )
     for window, own in zip(windows, of_windows, strict=True):
-        map_window(context, at_windows, window, with_means(own, table, window.labels), staging)
+        areas = with_means(own, table, window.labels, alike=_alike(config))
+        map_window(context, at_windows, window, areas, staging)
     _write_table(table, list(boundaries[AREA_ID].astype(str)), staging)
     return MappedSeries(store.at(latest), config, made[latest], revised)
 
@@ -341,10 +342,16 @@ def _table(
     _tell_unions(table, store)
     place = {label: number for number, label in enumerate(labels)}
     per = output.interval, output.rate_per
-    return table, [
-        tabulate_window(draws, [place[each] for each in window.labels], store.ids, *per)
-        for window in windows
-    ]
+    found = []
+    for window in windows:
+        places = [place[each] for each in window.labels]
+        found.append(tabulate_window(draws, places, store.ids, *per, alike=_alike(config)))
+    return table, found
+
+
+def _alike(config: Config) -> bool:
+    """Return whether each period of a window counts alike: numbers tested are no population."""
+    return config.response_kind.given.tested is not None
 
 
 def _tell_unions(table: pd.DataFrame, store: SeriesStore) -> None:

@@ -156,7 +156,13 @@ class WindowMaps(Consumer):
 
 
 def tabulate_window(
-    draws: PeriodDraws, places: Sequence[int], ids: Sequence[str], interval: float, rate_per: float
+    draws: PeriodDraws,
+    places: Sequence[int],
+    ids: Sequence[str],
+    interval: float,
+    rate_per: float,
+    *,
+    alike: bool = False,
 ) -> pd.DataFrame:
     """Return the table of the areas of a window, as :func:`tabulate_areas` has it of a period.
 
@@ -171,6 +177,10 @@ def tabulate_window(
         Central probability of the intervals.
     rate_per : float
         People in the denominator of rates.
+    alike : bool, optional
+        Whether rates are means over the periods, each alike, as those of the maps: where the
+        exposure says how much was looked at, and not who is at risk. Else they are expected counts
+        over people and periods.
 
     Returns
     -------
@@ -179,8 +189,7 @@ def tabulate_window(
         suppressed: ``observed_lower`` and ``observed_upper`` are then the ends of the sum;
         ``counted``, periods with a count; ``fitted`` with ``_sd``, ``_lower``, ``_upper``, the sum
         of the expected counts, empty where a number tested is not known;
-        ``people``, the mean; ``observed_rate``; ``fitted_rate`` with
-        ``_lower`` and ``_upper``: expected counts over people and periods.
+        ``people``, the mean; ``observed_rate``; ``fitted_rate`` with ``_lower`` and ``_upper``.
     """
     own, n = list(places), len(places)
     known = np.where(draws.known[own].all(axis=0), 1.0, np.nan)
@@ -193,6 +202,8 @@ def tabulate_window(
     per_person = np.full(exposure.shape, np.nan)
     np.divide(rate_per, exposure, out=per_person, where=exposure > 0)
     fitted = expected.mean(axis=0)
+    rate = rate_per * draws.rate[:, own].mean(axis=1) if alike else expected * per_person
+    rate_lower, rate_upper = np.quantile(rate, tails, axis=0)
     return pd.DataFrame(
         {
             "observed": observed,
@@ -204,21 +215,27 @@ def tabulate_window(
             "fitted_upper": upper,
             "people": draws.people[own].sum(axis=0) / n,
             "observed_rate": observed * per_person,
-            "fitted_rate": fitted * per_person,
-            "fitted_rate_lower": lower * per_person,
-            "fitted_rate_upper": upper * per_person,
+            "fitted_rate": rate.mean(axis=0),
+            "fitted_rate_lower": rate_lower,
+            "fitted_rate_upper": rate_upper,
         },
         index=pd.Index(list(ids), name="id"),
     )
 
 
-def with_means(table: pd.DataFrame, periods: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
+def with_means(
+    table: pd.DataFrame, periods: pd.DataFrame, labels: Sequence[str], *, alike: bool = False
+) -> pd.DataFrame:
     """Return the table of a window with the sums of the means of ``periods.csv``.
 
-    So both say the same, without Monte Carlo error where a period is mapped.
+    So both say the same, without Monte Carlo error where a period is mapped; ``alike`` as of
+    :func:`tabulate_window`.
     """
     rows = periods[periods["period"].isin(labels)]
     mean = rows.groupby("id")["mean"].sum(min_count=len(labels)).reindex(table.index)
+    if alike:
+        rate = rows.groupby("id")["rate"].mean().reindex(table.index)
+        return table.assign(fitted=mean, fitted_rate=rate)
     factor = np.divide(mean, table["fitted"], out=np.ones(len(table)), where=table["fitted"] > 0)
     return table.assign(fitted=mean, fitted_rate=table["fitted_rate"] * factor)
 

@@ -277,3 +277,24 @@ def test_sums_of_people_tested_are_empty_where_nobody_knows_how_many() -> None:
     assert window.loc["b", ends].isna().all()
     assert window.loc[["a", "c"], ends].notna().all(axis=None)
     np.testing.assert_allclose(window.loc["a", "fitted"], expected[:, :, 0].sum(axis=1).mean())
+
+
+def test_rates_among_people_tested_are_means_of_the_periods() -> None:
+    """As those of the map are: a month in which more were tested counts no more than another."""
+    rate = np.random.default_rng(0).uniform(0.1, 0.2, (50, 2, 3))
+    tested = np.array([[10.0, 20.0, 1.0], [1000.0, 20.0, 30.0]])
+    known = np.array([[True, True, False], [True, True, True]])
+    ones = np.ones((2, 3))
+    draws = PeriodDraws(
+        np.arange(2.0), rate * tested, rate * tested, tested, ones, 0.15 * tested, known
+    )
+    ids, labels = ["a", "b", "c"], ["2024-01", "2024-02"]
+    periods = tabulate_periods(draws, ids, labels, dict.fromkeys(labels, False), 0.9, 100.0, None)
+    window = with_means(
+        tabulate_window(draws, [0, 1], ids, 0.9, 100.0, alike=True), periods, labels, alike=True
+    )
+    mean = 100 * rate.mean(axis=1)
+    np.testing.assert_allclose(window["fitted_rate"], mean.mean(axis=0))
+    ends = window[["fitted_rate_lower", "fitted_rate_upper"]].to_numpy().T
+    np.testing.assert_allclose(ends, np.quantile(mean, [0.05, 0.95], axis=0))
+    assert list(window["fitted"].isna()) == [False, False, True]  # of c nobody knows how many
