@@ -145,10 +145,14 @@ def label_table(report: dict[str, Any], what: str) -> Table:
     return table
 
 
+def _truth_title(truth: dict[str, Any]) -> str:
+    return f"truth: {truth['n_pix']:,} pixels of the areas in the fit (on a border: of each)"
+
+
 def label_truth_table(truth: dict[str, Any]) -> Table:
     """Return the scores of pixels against their true labels, and those of the areas' labels."""
     table = text_table(
-        f"truth: {truth['n_pix']:,} pixels in areas",
+        _truth_title(truth),
         "model\nall areas",
         "model\nby people",
         "model\npositive areas",
@@ -166,7 +170,7 @@ def label_truth_table(truth: dict[str, Any]) -> Table:
 def truth_table(truth: dict[str, Any]) -> Table:
     """Return the scores of pixels against the truth, and those of the areas' observed rates."""
     table = text_table(
-        f"truth: {truth['n_pix']:,} pixels in areas",
+        _truth_title(truth),
         "model\nby pixel",
         "model\nby people",
         "observed rate\nby pixel",

@@ -131,7 +131,7 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
         if "covered" in row:
             progress.log(
                 f"update: {label}: {row['covered']} of {row['n_areas']} new counts are inside the "
-                f"{100 * config.output.interval:g} % interval that was foreseen"
+                f"{100 * config.output.interval:g} % interval that the model foresees without them"
             )
         elif "corrected" in row:
             same = before["series"]["responses"][label] == now["responses"][label]
