@@ -34,9 +34,9 @@ How the scores are defined (`benchmarks/mil_scores.py`; all by scikit-learn):
 * **Calibration error**: 8 bins of equal width, mean of |mean probability - share of positives|,
   weighted by the bags in each bin.
 * **Seconds**: processor time of fit and prediction, median of the folds. Other work on the machine
-  adds to it: of `vwsgp`, and of `psi_vgpmil` and `pooled_gp` where they have more than one
-  repetition, it was measured beside two other processes on two cores, and is up to twice what they
-  take alone.
+  adds to it: of `vwsgp` and `vwsgp_svi`, and of `psi_vgpmil` and `pooled_gp` where they have more
+  than one repetition, it was measured beside other processes on two cores, and is two to three
+  times what they take alone.
 """
 
 
