@@ -87,7 +87,9 @@ class Calendar:
 
     def like(self, number: int, text: str) -> str:
         """Return a label written as another text of the calendar is: 202403 as 202401."""
-        label = self.label(number)
+        label, own = self.label(number), self.number(text)
+        if own is not None and self.first(own).isoformat() == text:  # 2024-03-01 of a month
+            label = self.first(number).isoformat()
         return label if "-" in text else label.replace("-", "")
 
     def days(self, number: int, start: int | None = None) -> str:

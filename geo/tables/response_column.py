@@ -199,7 +199,8 @@ def read_column(
         remedy = f"correct a line of {file}, or add the rows up"
         problems.append(Problem(name, found_text + name_first(same), remedy))
     else:
-        check_ids(ids, rows, name, word, problems, remedy, id_column)
+        other = _nameless_totals(ids, table, rows, f"{name} {word}", problems)
+        check_ids(ids[other], rows[other], name, word, problems, remedy, id_column)
     period = "" if row_filter is None else row_filter[1]
     responses = ResponseColumn(
         table[value_column], ids, rows, value_column, noun, name, word, period, spelling
@@ -342,6 +343,24 @@ def _totals(given: ResponseColumn, known: set[str]) -> tuple[list[str], str]:
         return sums, ""
     more = "more" if off[0] > 0 else "less"
     return sums, f", {abs(off[0]):,.6g} {more} than these add up to"
+
+
+def _nameless_totals(
+    ids: pd.Series, table: pd.DataFrame, rows: np.ndarray, place: str, problems: list[Problem]
+) -> np.ndarray:
+    """Append the problem of totals without an id, by another column; return the other rows."""
+    other, which = np.ones(len(ids), bool), dict[str, list[str]]()
+    for at in np.flatnonzero(ids.isna().to_numpy()):
+        cells = zip(map(str, table.columns), table.iloc[at], strict=True)
+        said = ((column, cell.strip()) for column, cell in cells if isinstance(cell, str))
+        for column, text in said:
+            if TOTAL.fullmatch(text):
+                what = f"is a total (its column {column!r} says {text})"
+                which.setdefault(what, []).append(str(rows[at]))
+                other[at] = False
+                break
+    problems += [of_rows(place, each, what, "remove it") for what, each in which.items()]
+    return other
 
 
 def _check_match(

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 NAME = "disagg.yaml"
 QUESTIONS = (
-    *("areas", "areas.id", "counts", "counts.value", "counts.tested", "counts.weight", "counts.of"),
-    "population",
+    *("areas", "areas.id", "counts", "counts.id", "counts.value"),
+    *("counts.tested", "counts.weight", "counts.of", "population"),
 )
 
 
@@ -66,13 +66,15 @@ def init(
         if target.exists() and not force:
             remedy = "--force replaces it; nothing was written"
             raise InputError(Problem(str(target), "is there already", remedy))
-        found = guess(Folder.read(folder), _asking(_answers(answer or []), folder, yes=yes))
+        answers, asked = _answers(answer or []), set[str]()
+        found = guess(Folder.read(folder), _asking(answers, folder, asked, yes=yes))
+        _check_asked(answers, asked)
         text = configuration(found, folder, found.left)
         write_text(target, text)
         output.print(f"Written: {target}\n\n{text}")
         for each in found.left:
             output.print(f"not used: {each}")
-        problems = _problems(target, output)
+        problems, mendable = _checked(target, output)
         output.print_json(
             {"ok": not problems, "path": str(target), "left": found.left,
              "problems": [str(each) for each in problems]}
@@ -80,15 +82,25 @@ def init(
         for problem in problems:
             output.error(f"error: {problem}")
         if problems:
-            output.print(f"Next: correct what is named, or disagg check {target} --fix")
+            fix = f", or disagg check {target} --fix" if mendable else ""
+            output.print(f"Next: correct what is named{fix}")
             raise typer.Exit(2)
         output.print(f"Next: disagg check {target} --html")
 
 
-def _problems(target: Path, output: Output) -> list[Problem]:
+def _checked(target: Path, output: Output) -> tuple[list[Problem], bool]:
+    """Return the problems of a configuration, and whether ``check --fix`` proposes anything."""
     from pipeline.cli.check import LINE_AFTER_S, all_problems
+    from pipeline.config.document import Document
+    from pipeline.inspection.mends import Findings, changes_of
 
-    return all_problems(target, None, output.progress(LINE_AFTER_S))[0]
+    problems, config, examined, _ = all_problems(target, None, output.progress(LINE_AFTER_S))
+    document = Document.read(target, [])
+    if not problems or document is None:
+        return problems, False
+    suspicions = () if examined is None else examined.suspicions
+    named = any("--fix" in each.remedy for each in problems)  # a crosswalk of names
+    return problems, named or bool(changes_of(Findings(document, config, problems, suspicions)))
 
 
 def _answers(given: Sequence[str]) -> dict[str, str]:
@@ -103,14 +115,23 @@ def _answers(given: Sequence[str]) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in (each.partition("=") for each in given)}
 
 
-def _asking(known: dict[str, str], folder: Path, *, yes: bool) -> Ask:
-    """Return what answers questions: by the options, or on the terminal."""
+def _check_asked(known: dict[str, str], asked: set[str]) -> None:
+    """Raise an InputError if an answer was to no question: it would do nothing."""
+    idle = [key for key in known if key not in asked]
+    if idle:
+        what = f"these files leave no choice of it: {known[idle[0]]!r} would change nothing"
+        raise InputError(Problem(f"--answer {idle[0]}", what, "leave it out"))
+
+
+def _asking(known: dict[str, str], folder: Path, asked: set[str], *, yes: bool) -> Ask:
+    """Return what answers questions: by the options, noted in ``asked``, or on the terminal."""
 
     def ask(key: str, text: str, answers: Sequence[str], default: str | None = None) -> str:
         if key in known:
             if known[key] not in answers:
-                what = f"{known[key]!r} is none of {name_first(list(answers), 12)}"
+                what = f"{text} {known[key]!r} is none of {name_first(list(answers), 12)}"
                 raise InputError(Problem(f"--answer {key}", what, "give one of these"))
+            asked.add(key)
             return known[key]
         if len(answers) == 1 or default is not None:
             return default or answers[0]

@@ -59,6 +59,7 @@ def change_report(
         "n_rose": int((probability >= sure).sum()),
         "n_fell": int((probability <= 1 - sure).sum()),
         "n_rose_independent": int((table["change_probability_independent"] >= sure).sum()),
+        "n_counts": None if noise is None else int(table["change_p_value"].notna().sum()),
         "n_counts_rose": None if noise is None else int((table["changed"] == "rose").sum()),
         "n_counts_fell": None if noise is None else int((table["changed"] == "fell").sum()),
         "counts_rose": _told(table, "rose"),
@@ -87,6 +88,7 @@ def change_report(
         "words": {
             "quantity": words.quantity,
             "rates": words.rates,
+            "noun": words.noun,
             "expected": words.fitted,
             "observed": f"observed {words.total}",
         },

@@ -20,8 +20,14 @@ def headline(report: dict[str, Any]) -> str:
         words += f" with a probability of {report['sure']:g} or more"
     else:
         rose, fell = areas["n_counts_rose"], areas["n_counts_fell"]
-        words = f"observed {report['words']['rates']} of {n} areas: {rose} rose and {fell} fell"
-        words += f" by more than chance{_named_few(areas['counts_rose'] + areas['counts_fell'])}"
+        of, noun = f"{n} areas", report["words"]["noun"]
+        if lacking := n - areas["n_counts"]:
+            of = f"{areas['n_counts']} areas with a {noun} in both ({lacking} lack one)"
+        rose = f"{rose} rose{_named_few(areas['counts_rose'])}"
+        fell = f"{fell} fell{_named_few(areas['counts_fell'])}"
+        words = (
+            f"observed {report['words']['rates']} of {of}: {rose} and {fell} by more than chance"
+        )
     if total:
         words += f"; in all, {report['words']['expected']} {total['a']:,.0f} -> {total['b']:,.0f}"
         if total.get("change_probability") is not None:

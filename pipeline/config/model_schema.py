@@ -252,7 +252,10 @@ class Fit(Section):
         32, json_schema_extra={"unit": "areas"}, description="areas in a mini-batch"
     )
     max_epochs: Annotated[Whole, Field(ge=1)] = Field(
-        300, description="maximum number of steps (vbagg), or of passes over all areas"
+        300,
+        description="maximum number of steps (vbagg), or of passes over all areas; as long as this "
+        "default is not changed, classifiers keep their own: 100 (psi_vgpmil, vwsgp), 200 "
+        "(pooled_gp), 50 (gpmil)",
     )
     nats_left: Annotated[Number, Field(gt=0)] = Field(
         0.05,

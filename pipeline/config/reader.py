@@ -17,6 +17,7 @@ from pipeline.config.covariate_schema import INPUT_KEYS
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
 from pipeline.config.moving import spread
+from pipeline.config.period_names import named_files, other_name, remedy_of
 from pipeline.config.periods import has_periods, periods_of, place_period
 from pipeline.config.remote_base import anchored
 from pipeline.config.schema import Config, StorageSection
@@ -88,6 +89,7 @@ def read_config(
         return None
     if series is not None:
         series = replace(series, years=years_of(data, base, storage))
+        series = replace(series, named=named_files(data, base, series, storage))
         data = series.of(data, series.periods[-1])
     elif has_periods(data) or period is not None or "period" in data:
         data = place_period(
@@ -215,7 +217,9 @@ def _missing_periods(config: Config, layer: str, each: list[tuple[str, str]]) ->
     labels, path = [label for label, _ in each], each[0][1]
     written = layer if _has(config, layer) else _LAG.sub("", layer)  # of several lags
     place = config.document.place(_split(f"{written}.path")) if config.document else layer
-    remedy = nearest_file(Path(path)) or "correct the path"
+    section, series = _section(config, written), config.series
+    remedy = remedy_of(Path(path), section, series) if series else nearest_file(Path(path))
+    remedy = remedy or "correct the path"
     periods = config.series.periods if config.series is not None else ()
     by_period = len(each) > 1 or labels[0][:4] in Path(path).name  # else one file is of all periods
     if by_period and len(each) < len(periods):  # the path is right: another name is another thing
@@ -223,12 +227,23 @@ def _missing_periods(config: Config, layer: str, each: list[tuple[str, str]]) ->
         remedy = f"add {what}, or let time.from and time.to leave what lacks one out"
         if labels[-1] in periods[-1:]:  # a slip in the table asks for files of years
             remedy += f"; the last period is {labels[-1]}: is it right?"
+    other = other_name(section, series, labels[0]) if series else ""
+    path += f" nor {other}" if other else ""
     if len(each) == 1:
         of = f", of {labels[0]}" if by_period else ""
         return Problem(place, f"no file {path}{of}", remedy)
     n = len(periods)
     found = f"no file of {len(each)} of {n} periods: {name_first(labels, 12)} (no file {path})"
     return Problem(place, found, remedy)
+
+
+def _section(config: Config, layer: str) -> Mapping[str, Any]:
+    """Return a layer, or the one that has several lags, as the configuration writes it."""
+    values: Mapping[str, Any] = config.document.values if config.document else {}
+    head, _, name = layer.partition(".")
+    every = values.get(head, {})
+    found = every.get(name) if name else every
+    return found if isinstance(found, Mapping) else {}
 
 
 def _has(config: Config, layer: str) -> bool:

@@ -194,6 +194,7 @@ class Config(Section):
             "km2" if self.population is None else "people",
             self.output.rate_per,
             self.output.interval,
+            step="" if self.time is None else self.time.step,
             **{key: getattr(section, key, None) for key in keys},
         )
         return response_of(given)

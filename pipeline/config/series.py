@@ -32,6 +32,9 @@ class Series:
     years : tuple of int or None
         That have a file of the population, by rising year: what is in ``{year}`` of its path. None
         where the path has no ``{year}``, or lies where files cannot be listed.
+    named : mapping of str to frozenset of str
+        What the files of a path with ``{period}`` have in its place, by the path as it is written:
+        where it is the label, and not the text of the counts, it is looked for by the label.
     """
 
     calendar: Calendar
@@ -39,6 +42,7 @@ class Series:
     last: int
     spelled: Mapping[str, str] = field(default_factory=dict)
     years: tuple[int, ...] | None = None
+    named: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def periods(self) -> tuple[str, ...]:
@@ -72,6 +76,11 @@ class Series:
         if label in self.spelled or not self.spelled:
             return self.spelled.get(label, label)
         return self.calendar.like(int(self.time_of(label)), next(iter(self.spelled.values())))
+
+    def label(self, text: str) -> str:
+        """Return the label of a period as the counts write it; a text that is none stays."""
+        number = self.calendar.number(text)
+        return text if number is None else self.calendar.label(number)
 
     def until(self, label: str) -> Series:
         """Return the series that ends with a period."""
@@ -140,6 +149,10 @@ class Series:
         label = self.calendar.label(number)
         year = str(self.calendar.first(number).year)
         found = replaced(section, {MARKS[0]: self.text(label), MARKS[1]: year})
+        path = section.get("path") if isinstance(section, Mapping) else None
+        names = self.named.get(path, frozenset()) if isinstance(path, str) else frozenset()
+        if label in names and self.text(label) not in names:
+            found["path"] = replaced(path, {MARKS[0]: label, MARKS[1]: year})
         cube = isinstance(section, Mapping) and section.get("aggregate")
         if cube and section.get("time") == MARKS[0]:
             window = section.get("window", 1)

@@ -94,6 +94,7 @@ def begin_balance(
     responses: pd.Series,
     left_out: dict[str, Any],
     *,
+    total: str,
     noun: str,
     workers: int | None = None,
 ) -> dict[str, Any]:
@@ -108,8 +109,10 @@ def begin_balance(
         Of all areas.
     left_out : dict
         The store's attribute of that name.
-    noun : str
+    total : str
         What responses are: cases, values, or positives (areas) for labels.
+    noun : str
+        What an area without a response lacks: a count, a value, a label.
     workers : int, optional
         Threads.
     """
@@ -132,7 +135,8 @@ def begin_balance(
             "no_covariate": written.lost,
         },
         "cases": {
-            "unit": noun,
+            "unit": total,
+            "noun": noun,
             "given": float(responses.sum()),
         },
         "areas": {"given": len(responses), "left_out": list(left_out["areas"])},

@@ -19,6 +19,7 @@ from geo.tables.registry import read_table
 from pipeline.config.schema import Config
 from pipeline.ingest.counted import area_changes
 from pipeline.ingest.extent import measurable
+from pipeline.ingest.profile import PeriodCounts
 from pipeline.ingest.raster_suspicions import Suspicion
 
 N_NAMED = 5
@@ -32,7 +33,7 @@ _SHARE = re.compile(r"(?<![a-z])(share|proportion|fraction|weight|percent|pct|pa
 
 
 def change_suspicions(
-    config: Config, areas: gpd.GeoDataFrame, periods: Mapping[str, tuple[pd.Series, pd.Series]]
+    config: Config, areas: gpd.GeoDataFrame, periods: Mapping[str, PeriodCounts]
 ) -> list[Suspicion]:
     """Return a suspicion about areas of before of which a part is missing from the changes.
 
@@ -44,7 +45,7 @@ def change_suspicions(
     config : Config
     areas : GeoDataFrame
         Of today.
-    periods : mapping of str to (Series, Series)
+    periods : mapping of str to PeriodCounts
         Of :func:`pipeline.ingest.profile.counts_of_periods`.
     """
     path, series = config.areas.changes, config.series
@@ -70,7 +71,7 @@ def change_suspicions(
 def _beside(
     changes: AreaChanges,
     areas: gpd.GeoDataFrame,
-    periods: Mapping[str, tuple[pd.Series, pd.Series]],
+    periods: Mapping[str, PeriodCounts],
     calendar: Calendar,
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yield period, area of before, what is odd, and the new area that may be a part of it."""
@@ -79,7 +80,7 @@ def _beside(
     if numbers.size == 0 or numbers.size < len(found):
         return
     known = np.stack(
-        [y.notna().to_numpy() | hidden.to_numpy(bool) for y, hidden in periods.values()], axis=1
+        [y.notna().to_numpy() | hidden.to_numpy(bool) for y, hidden, _ in periods.values()], axis=1
     )
     ids, usable = areas[AREA_ID].astype(str).to_numpy(), measurable(areas)
     shapes = np.asarray(areas.geometry.array)

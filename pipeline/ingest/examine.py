@@ -178,7 +178,7 @@ def examine(
             more += odd_counts(config, areas, known, below)
     positive = None
     if config.response_kind.classes and given.counts is not None:
-        positive = int(given.counts.sum()), len(given.counts)
+        positive = int(given.counts.sum()), int(given.counts.count())
     periods: tuple[CountProfile, ...] = ()
     if whole_run and areas is not None:
         found += level_suspicions(config, areas, inputs.levels)
@@ -200,7 +200,9 @@ def examine(
         rate_per=config.output.rate_per,
         responses="counts" if kind.countable else kind.name,
         total="" if kind.countable else kind.area_total,
-        rate=f"per {config.output.rate_per:g} {name}" if kind.countable else kind.rate_unit,
+        rate=f"per {config.output.rate_per:g} {name}{kind.each_period}"
+        if kind.countable
+        else kind.rate_unit,
         countable=kind.countable,
         positive=positive,
         periods=periods,

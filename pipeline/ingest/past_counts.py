@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 
 from geo.core.errors import name_first
 from pipeline.config.schema import Config
 from pipeline.config.series import Series
 from pipeline.ingest.odd_counts import FEW, LARGE, N_NAMED
+from pipeline.ingest.profile import PeriodCounts
 from pipeline.ingest.raster_suspicions import Suspicion
 
 N_PERIOD = 6  # with a count of an area, from which one can stand apart
@@ -20,7 +20,7 @@ PRIOR = 10.0  # cases as usual besides: few cases say little of a period
 
 
 def past_suspicions(
-    config: Config, titles: np.ndarray, periods: Mapping[str, tuple[pd.Series, pd.Series]]
+    config: Config, titles: np.ndarray, periods: Mapping[str, PeriodCounts]
 ) -> list[Suspicion]:
     """Return suspicions about counts of any period of a series that stand alone in their area.
 
@@ -34,7 +34,7 @@ def past_suspicions(
     ----------
     config : Config
     titles : (n_area,) array of str
-    periods : mapping of str to (Series, Series)
+    periods : mapping of str to PeriodCounts
         Of :func:`pipeline.ingest.profile.counts_of_periods`, by rising time.
     """
     response, spec = config.response_kind, config.response
@@ -43,8 +43,8 @@ def past_suspicions(
     found = _without_counts(config.series, f"counts ({spec.path})", periods)
     if not response.countable:
         return found
-    y = np.stack([counts.to_numpy(np.float64) for counts, _ in periods.values()], axis=1)
-    labels, latest = np.array(list(periods)), str(config.period)
+    y = np.stack([counts.to_numpy(np.float64) for counts, _, _ in periods.values()], axis=1)
+    labels, latest = np.array(list(map(config.series.label, periods))), str(config.period)
     place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
     odd, expected = _alone(y)
     odd[:, labels == latest] = False  # of this one the areas around tell more
@@ -74,12 +74,12 @@ def past_suspicions(
 
 
 def _without_counts(
-    series: Series, place: str, periods: Mapping[str, tuple[pd.Series, pd.Series]]
+    series: Series, place: str, periods: Mapping[str, PeriodCounts]
 ) -> list[Suspicion]:
     """Return the suspicion that periods have no count at all, between others that have some."""
     known = {
         period
-        for period, (counts, hidden) in periods.items()
+        for period, (counts, hidden, _) in periods.items()
         if np.isfinite(counts.to_numpy(np.float64)).any() or hidden.to_numpy().any()
     }
     has = np.array([series.text(label) in known for label in series.periods])

@@ -22,10 +22,11 @@ from pipeline.config.schema import Config, work_dir
 from pipeline.ingest.inputs import Inputs
 from pipeline.ingest.pixel_gather import PixelGatherer
 from pipeline.ingest.selection import Bags
-from pipeline.ingest.zones import ALL_COUNTED, LACKING, Taken, rest_of_zones
+from pipeline.ingest.zones import Taken, rest_of_zones
 from pipeline.storage.location import Place
 from pipeline.store.bag_store import NewBags, write_bags
 from pipeline.store.bag_writer import PixelRows
+from pipeline.store.point_store import left_out_words
 
 
 @dataclass(frozen=True)
@@ -155,13 +156,7 @@ def describe_points(config: Config, placed: Placed) -> dict[str, str]:
         left = placed.left_out[spec.name]
         total = f"{own['value'].sum():,.0f}"
         what = f"{total} of {own['tested'].sum():,.0f} tested" if spec.tested else f"{total} cases"
-        why = {
-            "without_value_or_place": "without a value or a place",
-            "outside": "off the areas",
-            ALL_COUNTED: "whose areas all have a count",
-            LACKING: "with an area that has neither a count nor a pixel",
-        }
-        lacking = ", ".join(f"{left[key]:,} {word}" for key, word in why.items() if left.get(key))
+        lacking = left_out_words(left)
         kind = "points" if spec.zone is None else "zones without the counts of their areas"
         found[f"points.{spec.name}"] = f"{len(own):,} {kind}, {what}" + (
             f"; left out {lacking}" if lacking else ""

@@ -139,7 +139,8 @@ def prepare(
         written,
         known,
         bags.left_out,
-        noun=config.response_kind.area_total,  # averages are stored as totals
+        total=config.response_kind.area_total,  # averages are stored as totals
+        noun=config.response_kind.noun,
         workers=n_thread(config),
     )
     return inputs, replace(bags, balance=balance)
@@ -306,24 +307,33 @@ def suppressed_summary(store: BagStore) -> dict[str, int]:
     return {"n_suppressed": n} if n else {}
 
 
-def summary_of(everything: BagStore, config: Config, progress: Progress) -> dict[str, Any]:
-    """Log and return what was written."""
-    store = everything.training
-    left, words = store.attrs["left_out"], config.response_kind
+def _told_pixels(everything: BagStore) -> str:
+    """Say how many pixels the areas have, and the fit, and how many are left out: they add up."""
+    store, left = everything.training, everything.attrs["left_out"]
+    text = f"{everything.n_bag:,} areas, {everything.n_pix:,} pixels in them"
+    text += ", those of borders in each"
     reasons = {
         "no_covariate": "lack a covariate",
         "no_population": "lack population",
         "nobody": "have no people",
     }
-    reasons_text = ", ".join(f"{left[key]:,} {word}" for key, word in reasons.items() if left[key])
-    progress.log(
-        f"ingest: {store.n_bag:,} areas, {store.n_pix:,} pixels in them, those of borders in each"
-        + (
-            f"; left out {left['pixels']:,} of {left['of_pixels']:,}: {reasons_text}"
-            if reasons_text
-            else ""
-        )
-    )
+    why = [f"{left[key]:,} {word}" for key, word in reasons.items() if left[key]]
+    of_areas = left["of_pixels"] - left["pixels"] - everything.n_pix
+    if of_areas:
+        why.append(f"{of_areas:,} are of areas that are left out")
+    if why:
+        n = left["pixels"] + of_areas
+        text += f"; left out {n:,} of {left['of_pixels']:,}: {', '.join(why)}"
+    if store.n_bag < everything.n_bag:
+        text += f"; in the fit, {store.n_bag:,} areas with {store.n_pix:,} pixels"
+    return text
+
+
+def summary_of(everything: BagStore, config: Config, progress: Progress) -> dict[str, Any]:
+    """Log and return what was written."""
+    store = everything.training
+    left, words = store.attrs["left_out"], config.response_kind
+    progress.log(f"ingest: {_told_pixels(everything)}")
     if left["weight"] > 0:
         unit = "people" if config.population is not None else "km2"
         progress.log(f"ingest: {left['weight']:,.0f} {unit} in pixels that lack a covariate")

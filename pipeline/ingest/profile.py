@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import geopandas as gpd
 import numpy as np
@@ -22,6 +22,7 @@ from geo.sources.source import Source
 from geo.tables.area_changes import read_area_changes
 from geo.tables.registry import read_table
 from geo.tables.response_column import translated
+from pipeline.config.input_schema import Counts
 from pipeline.config.periods import MARK, period_files
 from pipeline.config.schema import Config
 from pipeline.ingest.class_profile import ClassesProfile
@@ -104,6 +105,24 @@ class CountProfile:
     suppressed: int = 0
 
 
+class PeriodCounts(NamedTuple):
+    """Counts of one period by area, (n_area,) each.
+
+    Attributes
+    ----------
+    counts : Series
+        NaN where missing, suppressed, or where nobody was tested.
+    hidden : Series of bool
+        Which are suppressed.
+    tested : Series or None
+        Numbers tested, of a table that has them.
+    """
+
+    counts: pd.Series
+    hidden: pd.Series
+    tested: pd.Series | None = None
+
+
 @dataclass(frozen=True)
 class RasterProfile:
     """Values of a raster inside the areas, as stored times scale plus offset, and its header."""
@@ -142,7 +161,7 @@ class Profile:
     countable : bool
         Whether they are numbers of cases.
     positive : (int, int) or None
-        Positive areas and all areas, for labels.
+        Positive areas and areas with a label, for labels.
     periods : tuple of CountProfile
         Every period of a time series, the earliest first.
     rasters : tuple of RasterProfile
@@ -273,13 +292,13 @@ def profile_counts(
         below = float(exposure[known].sum())
         rate = rate_per * total / below if below > 0 else None
         rates = Extremes.of(rates_of(values, exposure, rate_per), y.index.to_numpy())
-    n_tested = None if tested is None else float(tested.sum())
+    n_tested = None if tested is None else float(tested[known].sum())
     return CountProfile(period, int(known.sum()), total, n_tested, rate, rates, suppressed)
 
 
 def profile_periods(
     config: Config,
-    periods: Mapping[str, tuple[pd.Series, pd.Series]],
+    periods: Mapping[str, PeriodCounts],
     exposure: np.ndarray | None,
 ) -> tuple[CountProfile, ...]:
     """Describe the periods of :func:`counts_of_periods`, with the people of the run's period."""
@@ -287,8 +306,15 @@ def profile_periods(
     if spec is not None and (spec.tested is not None or spec.weight is not None):
         exposure = None  # of each period its own
     found = tuple(
-        profile_counts(y, exposure, config.output.rate_per, period, suppressed=int(hidden.sum()))
-        for period, (y, hidden) in periods.items()
+        profile_counts(
+            each.counts,
+            exposure if each.tested is None else each.tested.to_numpy(np.float64),
+            config.output.rate_per,
+            period if config.series is None else config.series.label(period),
+            each.tested,
+            int(each.hidden.sum()),
+        )
+        for period, each in periods.items()
     )
     if config.response_kind.adds_up or config.response_kind.classes:
         return found
@@ -297,10 +323,10 @@ def profile_periods(
 
 def counts_of_periods(
     config: Config, ids: np.ndarray, exposure: np.ndarray | None = None
-) -> dict[str, tuple[pd.Series, pd.Series]]:
+) -> dict[str, PeriodCounts]:
     """Return the counts of each period by area, and which are suppressed; the earliest first.
 
-    Counts are NaN where missing or suppressed. A count of several areas of today together is
+    A count of several areas of today together is
     shared out by their exposures; without these it is missing.
 
     Empty for a map of one period, and for a table that cannot be read: the period of the run
@@ -317,49 +343,71 @@ def counts_of_periods(
             continue
         if wanted is not None and period not in wanted:
             continue
+        if spec.tested is not None and spec.tested not in table.columns:
+            continue
         texts, _, _ = translated(
             id_text(table[spec.id]), table, spec.spelling, set(ids), "counts", "counts", []
         )
         texts = paired(texts, set(ids)) if spec.spelling.loose else texts
-        cells = [v for v in table[spec.value] if isinstance(v, str) and not is_missing(v)]
-        cells = [v.strip() for v in cells if spec.suppression.interval(v) is None]
-        spelling = spec.spelling.detected(cells)
-        asked = set(spelling.may_be_thousands(cells, whole=config.response_kind.countable))
-        numbers = [
-            np.nan if str(value).strip() in asked else spelling.number_or_nan(value)
-            for value in table[spec.value]
-        ]
-        y = pd.Series(numbers, index=texts.to_numpy(), dtype=np.float64)
+        names = texts.to_numpy()
+        whole = config.response_kind.countable
+        y = _numbers(spec, table[spec.value], names, whole=whole)
         once = y.index.notna() & ~y.index.duplicated()
         hidden = [spec.suppression.interval(value) is not None for value in table[spec.value]]
-        marked = pd.Series(hidden, index=y.index, dtype=bool)
-        found[period] = _in_today(config, period, y[once], marked[once], ids, exposure)
+        marked = pd.Series(hidden, index=names, dtype=bool)
+        tested = None
+        if spec.tested is not None:
+            tested = _numbers(spec, table[spec.tested], names, whole=whole)
+            # Nobody tested tells nothing: such an area has no count.
+            y, marked = y.where(tested > 0), marked & (tested > 0).to_numpy()
+            tested = tested[once]
+        given = PeriodCounts(y[once], marked[once], tested)
+        found[period] = _in_today(config, period, given, ids, exposure)
     return {period: found[period] for period in sorted(found, key=natural_key)}
+
+
+def _numbers(spec: Counts, column: pd.Series, names: np.ndarray, *, whole: bool) -> pd.Series:
+    """Return the numbers of a column by area; NaN where missing, suppressed or ambiguous."""
+    cells = [v for v in column if isinstance(v, str) and not is_missing(v)]
+    cells = [v.strip() for v in cells if spec.suppression.interval(v) is None]
+    spelling = spec.spelling.detected(cells)
+    asked = set(spelling.may_be_thousands(cells, whole=whole))
+    numbers = [
+        np.nan if str(value).strip() in asked else spelling.number_or_nan(value) for value in column
+    ]
+    return pd.Series(numbers, index=names, dtype=np.float64)
 
 
 def _in_today(
     config: Config,
     period: str,
-    y: pd.Series,
-    hidden: pd.Series,
+    own: PeriodCounts,
     ids: np.ndarray,
     exposure: np.ndarray | None,
-) -> tuple[pd.Series, pd.Series]:
-    """Return counts by areas of a period, and which are suppressed, by areas of today."""
+) -> PeriodCounts:
+    """Return the counts of areas of a period by areas of today."""
     path, series = config.areas.changes, config.series
     changes = number = None
     if path is not None and series is not None:
         number = series.calendar.number(period)
         changes = read_area_changes(path, "areas.changes", list(ids), series.calendar, [])
     if changes is None or number is None:
-        return y.reindex(ids), hidden.reindex(ids, fill_value=False)
-    given = in_today(Columns(counts=y, tested=hidden.astype(float)), changes.at(number), ids)
+        tested = None if own.tested is None else own.tested.reindex(ids)
+        return PeriodCounts(
+            own.counts.reindex(ids), own.hidden.reindex(ids, fill_value=False), tested
+        )
+    # What is suppressed goes with the counts as a number of its own.
+    given = in_today(
+        Columns(counts=own.counts, tested=own.tested, weights=own.hidden.astype(float)),
+        changes.at(number),
+        ids,
+    )
     columns = given.columns
     if exposure is not None:
         columns, _, _ = given.shared(pd.Series(np.nan_to_num(exposure), index=ids))
     assert columns.counts is not None
-    assert columns.tested is not None
-    return columns.counts, columns.tested > 0
+    assert columns.weights is not None
+    return PeriodCounts(columns.counts, columns.weights > 0, columns.tested)
 
 
 def _period_tables(config: Config) -> Mapping[str, pd.DataFrame]:

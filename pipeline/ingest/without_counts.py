@@ -39,13 +39,13 @@ def check_merged(config: Config, repairs: Repairs, place: str, problems: list[Pr
 
 
 def describe_missing(absent: Sequence[str], n_area: int, config: Config) -> str:
-    """Say how many areas have no count or label, and which; of a series, in its last period."""
+    """Say how many areas have no response, and which; of a series, in its last period."""
     share = len(absent) / n_area
-    when, how = "", "predicted only"
+    when, how, noun = "", "predicted only", config.response_kind.noun
     if config.series is not None:
         when, how = f" in {config.period}", "predicted there, from other areas and periods"
     text = (
-        f"{len(absent):,} of {n_area:,} areas ({100 * share:.3g} %) have no count or label{when} "
+        f"{len(absent):,} of {n_area:,} areas ({100 * share:.3g} %) have no {noun}{when} "
         f"(0 is one) and are {how}: {name_first(absent, N_NAMED)}"
     )
     return f"warning: {text}" if share > MUCH else text

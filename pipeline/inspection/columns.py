@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from geo.core.calendar import STEPS, WEEKDAYS, Calendar
-from geo.core.columns import attribute_columns, folded, id_text, is_missing
+from geo.core.columns import LABELS, attribute_columns, folded, id_text, is_missing
 from geo.core.period_text import read_periods
 from geo.core.spelling import USUAL
 from geo.core.suppressed import Suppression
@@ -39,17 +39,41 @@ _SUPPRESSED = Suppression()
 
 @dataclass(frozen=True)
 class Pairing:
-    """Which column of a table has the ids of which of the boundaries."""
+    """Which column of a table has the ids of which of the boundaries.
+
+    Attributes
+    ----------
+    table_id, area_id : str
+        Columns.
+    share : float
+        Of the ids that are those of areas.
+    loose : bool
+        Whether this is so but for their spelling.
+    once : bool
+        Whether they tell the rows apart: each id has one row, or one of each period.
+    """
 
     table_id: str
     area_id: str
     share: float
     loose: bool
+    once: bool = True
 
 
 def pairing_of(table: pd.DataFrame, areas: Boundary) -> Pairing | None:
     """Return the columns of a table and of boundaries that have the same ids; None if none do."""
+    found = pairings_of(table, areas)
+    return found[0] if found else None
+
+
+def pairings_of(table: pd.DataFrame, areas: Boundary) -> list[Pairing]:
+    """Return all columns of a table and of boundaries that have the same ids, the best first.
+
+    Ids tell rows apart. A column of few numbers may have but ids among these, and says nothing of
+    which area a row is of.
+    """
     found: list[tuple[tuple[float, ...], Pairing]] = []
+    dates: list[pd.Series] | None = None
     own = {c: id_text(areas.frame[c]) for c in attribute_columns(areas.frame)}
     unique = {c: set(t) for c, t in own.items() if t.notna().all() and t.is_unique}
     for column in map(str, table.columns):
@@ -67,9 +91,24 @@ def pairing_of(table: pd.DataFrame, areas: Boundary) -> Pairing | None:
                     folded(column) == folded(area_column),
                     _CODE.search(area_column.lower()),
                 )
-                order = (not loose, round(share, 2), bool(code), same)
-                found.append((order, Pairing(column, area_column, share, loose)))
-    return max(found, key=lambda each: each[0])[1] if found else None
+                if dates is None:
+                    dates = [id_text(table[c]) for c in map(str, table.columns)
+                             if has_dates(table[c])]  # fmt: skip
+                once = _tells_apart(id_text(table[column]), dates)
+                few = len(texts & known) < SHARE * len(known)
+                if few and not once and all(map(str.isdigit, texts)):  # 1 in every row: no ids
+                    continue
+                order = (once, not loose, round(share, 2), bool(code), same)
+                found.append((order, Pairing(column, area_column, share, loose, once)))
+    return [each for _, each in sorted(found, key=lambda each: each[0], reverse=True)]
+
+
+def _tells_apart(ids: pd.Series, dates: Sequence[pd.Series]) -> bool:
+    """Return whether ids tell most rows apart, alone or together with a column of dates."""
+    known = ids.notna()
+    given = [[ids], *([ids, each] for each in dates)]
+    repeated = (pd.concat(each, axis=1)[known].duplicated().mean() for each in given)
+    return bool(known.any()) and min(repeated) < 1 - SHARE
 
 
 def _counting(texts: set[str]) -> bool:
@@ -93,6 +132,18 @@ def count_columns(table: pd.DataFrame) -> list[str]:
         if is_whole(numbers) or (CASES.search(plain) and numbers.size and numbers.min() >= 0):
             found.append(name)
     return found
+
+
+def label_columns(table: pd.DataFrame) -> list[str]:
+    """Return the columns whose cells are words for labels alone, such as yes and no."""
+    return [name for name in map(str, table.columns) if _has_words(table[name])]
+
+
+def _has_words(column: pd.Series) -> bool:
+    given = column.head(N_CELL)
+    words = {str(each).strip().lower() for each in given if not is_missing(each)}
+    both = len({LABELS[word] for word in words if word in LABELS}) == 2
+    return both and words <= set(LABELS) and not words <= {"0", "1"}
 
 
 def numbers_of(column: pd.Series) -> np.ndarray:

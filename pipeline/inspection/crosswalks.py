@@ -40,9 +40,13 @@ def paired_by(
         with_it = pairing_of(table.assign(**moved), areas) if moved else None
         if with_it is None or with_it.loose or with_it.table_id not in moved:
             continue
-        if best is None or best.loose or with_it.share > best.share:
+        if best is None or best.loose or _rank(with_it) > _rank(best):
             best, needed = with_it, walk
     return best, needed
+
+
+def _rank(pairing: Pairing) -> tuple[bool, float]:
+    return pairing.once, pairing.share
 
 
 def told_left(walks: Sequence[TableFile], used: TableFile | None) -> list[str]:

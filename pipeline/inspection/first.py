@@ -99,7 +99,7 @@ def _response(found: Guess) -> Iterator[str]:
     if found.pairing.loose:
         own += ", but for their spelling"
     if response.labels:
-        own += "; 1 or 0: labels"
+        own += "; 1 or 0, or words for them: labels"
     if response.likelihood is not None and response.unit is None:
         own += "; `unit: t/ha`, say, is what legends and tables call it"
     yield _line(key, section, own)
@@ -158,16 +158,29 @@ def _marked(each: RasterFile, found: Guess) -> str:
 
 
 def _grid(found: Guess) -> Iterator[str]:
-    people = found.population
-    if people is not None and not people.labels:
-        yield _line("grid", {"like": people.path}, "maps have the grid of this raster")
-        return
+    people, turned = found.population, False
     if people is not None:
-        yield "# grid: that of the first file of the population"
-        return
+        turned = people.about.grid is None
+        if not turned and not people.labels:
+            yield _line("grid", {"like": people.path}, "maps have the grid of this raster")
+            return
+        if not turned:
+            yield "# grid: that of the first file of the population"
+            return
     crs, resolution = _own_grid(found)
     about = "a pixel's side is in units of the CRS: finer costs time"
+    if people is not None and (upright := _upright(people)) is not None:
+        crs, resolution = upright
+        about = f"that of {people.path}, whose rows run from the south or are rotated"
     yield _line("grid", {"crs": crs, "resolution": resolution}, about)
+
+
+def _upright(raster: RasterFile) -> tuple[str, float] | None:
+    """Return CRS and pixel size of a raster that is not north-up; None if the CRS has no code."""
+    crs, t = raster.about.crs, raster.about.transform
+    authority = None if crs is None else crs.to_authority()
+    side = min(np.hypot(t.a, t.d), np.hypot(t.b, t.e))
+    return None if authority is None else (":".join(authority), float(f"{side:.9g}"))
 
 
 def _own_grid(found: Guess) -> tuple[str, float]:
@@ -194,7 +207,8 @@ def _time(found: Guess) -> Iterator[str]:
 def _model(found: Guess) -> Iterator[str]:
     response = found.response
     if response.labels:
-        yield "model:       {kind: pooled_gp}   # learns from labels; others: disagg models"
+        section = "{kind: pooled_gp, options: {pooling: noisy_or}}"
+        yield f"model:       {section}   # positive: somewhere in the area; others: disagg models"
     elif response.tested is not None:
         yield "model:       {likelihood: beta_binomial}   # positives among people tested"
     elif response.likelihood is not None:
@@ -206,6 +220,8 @@ def _model(found: Guess) -> Iterator[str]:
 def _output(found: Guess) -> str:
     """Return the section of the outputs: values with an exposure are per unit of it."""
     response = found.response
+    if response.labels:
+        return "output:      {dir: out}"
     own = response.of == "average" or (response.of is not None and response.weight is not None)
     section = "{dir: out}" if own else "{dir: out, rate_per: 1000}"
     few, what = ("[2, 3]", "values") if own else ("[50, 100]", "rates")

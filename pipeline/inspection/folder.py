@@ -96,6 +96,8 @@ class RasterFile:
         "" where it has one.
     by_time : bool
         Whether it has a band of each period of the counts.
+    sibling : str
+        A file in another folder whose name differs in its date alone; "" where there is none.
     """
 
     path: str
@@ -103,6 +105,7 @@ class RasterFile:
     labels: tuple[str, ...] = ()
     variable: str = ""
     by_time: bool = False
+    sibling: str = ""
 
     @property
     def title(self) -> str:
@@ -159,6 +162,7 @@ class Folder:
                 continue
             if found._take(pattern, files):
                 seen.add(name)
+        found.rasters = _with_siblings(found.rasters)
         return found
 
     def _take(self, pattern: str, files: list[tuple[str, Path]]) -> bool:
@@ -171,15 +175,24 @@ class Folder:
                 self._vector(pattern, first)
             if suffix in TABLES and n_before[0] == len(self.boundaries):
                 for sheet in _sheets(first):
-                    frame, skip = _below_title(first, pattern, sheet)
-                    self.tables.append(TableFile(pattern, sheet, frame, labels, skip))
+                    self._table(pattern, first, sheet, labels)
             if suffix in RASTERS:
                 self.rasters += _variables(pattern, first, labels)
         except InputError as error:
             self.left.append(f"{pattern}: {error.problems[0].found}")
-            if suffix in (".csv", ".xlsx"):  # a text may be notes
-                self.unread.append(replace(error.problems[0], place=pattern))
         return n_before != (len(self.boundaries), len(self.tables), len(self.rasters))
+
+    def _table(self, pattern: str, path: Path, sheet: str | None, labels: tuple[str, ...]) -> None:
+        """Add a table, or say why it is none: another sheet of the workbook may be one."""
+        try:
+            frame, skip = _below_title(path, pattern, sheet)
+        except InputError as error:
+            own = pattern if sheet is None else f"{pattern}:{sheet}"
+            self.left.append(f"{own}: {error.problems[0].found}")
+            if path.suffix.lower() in (".csv", ".xlsx"):  # a text may be notes
+                self.unread.append(replace(error.problems[0], place=own))
+        else:
+            self.tables.append(TableFile(pattern, sheet, frame, labels, skip))
 
     def _vector(self, pattern: str, path: Path) -> None:
         if path.suffix.lower().endswith("parquet"):
@@ -217,6 +230,25 @@ def _variables(pattern: str, path: Path, labels: tuple[str, ...]) -> list[Raster
         found.append(RasterFile(pattern, source.describe(), labels, name))
         source.close()
     return found
+
+
+def _with_siblings(rasters: list[RasterFile]) -> list[RasterFile]:
+    """Note of each raster of one date which other, in another folder, is of other dates."""
+    first: dict[tuple[str, str], list[str]] = {}
+    for each in rasters:
+        paths = first.setdefault((_undated(each), each.variable), [])
+        paths += [each.path] if each.path not in paths else []
+    return [
+        replace(each, sibling=next(path for path in paths if path != each.path))
+        if not each.labels and "{period}" in _undated(each) and len(paths) > 1
+        else each
+        for each, paths in ((one, first[_undated(one), one.variable]) for one in rasters)
+    ]
+
+
+def _undated(each: RasterFile) -> str:
+    """Return the name of a raster with ``{period}`` for the dates in it."""
+    return _DATE.sub("{period}", each.path.rpartition("/")[2])
 
 
 def _below_title(path: Path, name: str, sheet: str | None) -> tuple[pd.DataFrame, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from geo.core.calendar import Calendar
 from geo.core.columns import (
     attribute_columns,
     id_text,
@@ -29,6 +30,7 @@ from pipeline.inspection.columns import (
     is_whole,
     numbers_of,
     pairing_of,
+    pairings_of,
     step_of,
 )
 from pipeline.inspection.crosswalks import paired_by, split_crosswalks, told_left
@@ -131,6 +133,9 @@ def _pair(folder: Folder, walks: Sequence[TableFile], ask: Ask) -> Guess:
             if pairing is not None:
                 pairs.append((areas, table, pairing))
                 needed[areas.title, table.title] = walk
+    # A table of districts has the names of their provinces, too, but these tell no rows apart.
+    apart = {table.title for _, table, pairing in pairs if pairing.once}
+    pairs = [each for each in pairs if each[2].once or each[1].title not in apart]
     shapes = {areas.title: areas for areas, _, _ in pairs} or {
         each.title: each for each in folder.boundaries
     }
@@ -160,7 +165,22 @@ def _pair(folder: Folder, walks: Sequence[TableFile], ask: Ask) -> Guess:
     chosen = named if len(named) == 1 else named or list(by_title)
     which = ask("counts", "Which table has the counts?", chosen)
     table, pairing = by_title[which]
+    if needed[title, which] is None:
+        pairing = _ids(table, shapes[title], pairing, ask)
     return Guess(shapes[title], table, pairing, crosswalk=needed[title, which])
+
+
+def _ids(table: TableFile, areas: Boundary, best: Pairing, ask: Ask) -> Pairing:
+    """Return the best columns of ids, or those that answers name."""
+    every = pairings_of(table.frame, areas) or [best]
+    text = f"Which column of {areas.title} has the ids of {table.title}?"
+    columns = list(dict.fromkeys(each.area_id for each in every))
+    own = ask("areas.id", text, columns, best.area_id)
+    every = [each for each in every if each.area_id == own]
+    text = f"Which column of {table.title} has the ids of {areas.title}, its column {own}?"
+    first = best if best in every else every[0]
+    named = ask("counts.id", text, [each.table_id for each in every], first.table_id)
+    return next(each for each in every if each.table_id == named)
 
 
 def _cases_in(table: TableFile, pairing: Pairing) -> bool:
@@ -224,7 +244,10 @@ def _rasters(folder: Folder, found: Guess, ask: Ask) -> None:
             rasters += [own] if _usable(own, found) else []
     truths = [each for each in rasters if _TRUTH.search(each.name)]
     found.truth = truths[0] if len(truths) == 1 and not found.response.labels else None
-    found.left += [f"{each.title}: one of several truths" for each in truths if found.truth is None]
+    why = "one of several truths"
+    if found.response.labels and len(truths) == 1:
+        why = "if it has the labels 1 and 0 of pixels, add it as `truth`"
+    found.left += [f"{each.title}: {why}" for each in truths if found.truth is None]
     rest = [each for each in rasters if each not in truths]
     named = [each for each in rest if PEOPLE.search(_words(each))]
     of_people = found.response.weight if found.response.weight_unit == "people" else None
@@ -264,14 +287,39 @@ def _usable(each: RasterFile, found: Guess) -> bool:
         why = f"has {len(about.bands)} bands; add it with {_choice(each, found)}"
     elif each.labels and not moving:
         why = f"{len(each.labels)} files of periods, and the counts have one: add the one of theirs"
-    elif each.labels and not each.years and not set(each.labels) & set(found.texts):
+    elif each.sibling and not PEOPLE.search(each.name):
+        why = f"is of one date, as {each.sibling} is of others: put them in one folder"
+    elif each.labels and not each.years and not set(each.labels) & _spellings(found):
         why = f"its dates ({each.labels[0]}) are not written as those of the counts "
-        why += f"({found.texts[0]}): rename the files"
+        why += f"({found.texts[0]}): rename the files{_renamed(each, found)}"
     elif not _overlaps(about, found.areas):
         why = "does not overlap the areas"
     if why:
         found.left.append(f"{each.title}: {why}")
     return not why
+
+
+def _spellings(found: Guess) -> set[str]:
+    """Return how files may have the periods: as the counts write them, and as ``time`` does."""
+    return {*found.texts, *_labels(found, found.texts)}
+
+
+def _labels(found: Guess, texts: Sequence[str]) -> list[str]:
+    """Return the labels of periods, such as 2022-03 of 202203 and of 2022-03-01."""
+    if found.step is None:
+        return []
+    calendar = Calendar(found.step, found.week or "monday")
+    numbers = [calendar.number(text.replace("_", "-")) for text in texts]
+    return [calendar.label(number) for number in numbers if number is not None]
+
+
+def _renamed(each: RasterFile, found: Guess) -> str:
+    """Return an example of a file's name with the period as ``{period}`` stands for it."""
+    old, new = each.labels[:1], _labels(found, each.labels[:1])
+    if not new:
+        return ""
+    names = (each.path.rpartition("/")[2].replace("{period}", text) for text in (*old, *new))
+    return ", such as {} to {}".format(*names)
 
 
 def _words(each: RasterFile) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from geo.core.errors import Problem, name_first
 from pipeline.config.schema import Config
+from pipeline.config.years import told_people
 from pipeline.ingest.examine import Examined
 from pipeline.ingest.odd_counts import N_AROUND, SPREAD
 from pipeline.ingest.profile import Profile, rates_of
@@ -279,6 +280,10 @@ def file_lines(config: Config, seen: Seen) -> list[str]:
         lacking = [a for a, state in zip(labels, states, strict=True) if state == "no file"]
         own = [label for label in lacking if label in series.periods]
         text = f"{key}: "
+        if key == PEOPLE and series.years:  # years without a file have their people all the same
+            told = told_people(series, config.output.forecast)
+            said.append(f"{text}{told or 'a file of every year'}.")
+            continue
         if "unknown" in states:
             text += "files at addresses, which ingest looks at"
         else:

@@ -21,6 +21,7 @@ from pipeline.inspection.columns import (
     has_dates,
     is_period_name,
     is_whole,
+    label_columns,
     numbers_of,
 )
 
@@ -57,6 +58,8 @@ _ADDED = _words("total|totaux|totales|sum|somme|suma|soma")
 _MEANS = _words("means?|averages?|avg|medians?|moyenn?e?|media|promedio|mediana")
 _PER = re.compile(r"(?<![a-z])(per|par|por)(?![a-z])|/")
 RATE = re.compile(r"rate|ratio|risk|prevalence|per_?1_?0+|smr")
+#: What labels are, in a message.
+_LABELLED = "labels (1 and 0, yes and no, true and false, positive and negative)"
 _PLACE = re.compile(r"lon(gitude)?|lat(itude)?|x|y|easting|northing")
 _IN_BRACKETS = re.compile(r"[(\[]\s*([^)\]]+?)\s*[)\]]")
 _UNIT = re.compile(r"_(t|tonnes?|tons?|kg|q|g|l|usd|eur)(?:_(?:per_)?(ha|acre|km2))?$")
@@ -156,13 +159,17 @@ def response_columns(frame: pd.DataFrame, own_id: str, place: str, ask: Ask) -> 
         if PEOPLE.search(plain(name)) and (numbers_of(frame[name]) > 0).any()
     ]  # fmt: skip
     others = [name for name in _numbers(frame, names) if name not in (*tested, *exposures)]
-    value, is_count = _chosen(whole, named, tested, others, ask)
+    words = [name for name in label_columns(frame) if name != own_id]
+    surest = _surest(frame, named)
+    value, is_count = _chosen(whole, surest, named, tested, words, others, ask)
     if value is None:
         text = ", ".join(map(str, frame.columns))
-        what = f"no column has whole numbers from 0 that may be counts: {text}"
+        what = f"no column has whole numbers from 0 that may be counts, or {_LABELLED}: {text}"
         first = f"--answer counts.value={others[0]}, say, for values" if others else ""
-        remedy = f"add a column with the counts{first and f', or {first}'}"
+        remedy = f"add a column with the counts or labels{first and f', or {first}'}"
         raise InputError(Problem(place, what, remedy))
+    if value in words:
+        return ResponseColumns(value, labels=True)
     weight = people[0] if len(people) == 1 else None
     unit = None if weight is None else "people"
     exposures = [name for name in exposures if name != value]
@@ -194,17 +201,26 @@ def _numbers(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return found
 
 
+def _surest(frame: pd.DataFrame, named: Sequence[str]) -> list[str]:
+    """Return which columns whose name says cases have whole numbers and no rates; else all."""
+    whole = [name for name in named if is_whole(numbers_of(frame[name]))]
+    return [name for name in whole if not RATE.search(plain(name))] or whole or list(named)
+
+
 def _chosen(
     whole: Sequence[str],
+    surest: Sequence[str],
     named: Sequence[str],
     tested: Sequence[str],
+    words: Sequence[str],
     others: Sequence[str],
     ask: Ask,
 ) -> tuple[str | None, bool]:
     """Return the column of the response, or None, and whether it has counts."""
     which = "Which column has the counts?"
     if named:
-        return ask("counts.value", which, named), True
+        default = surest[0] if len(surest) == 1 else None
+        return ask("counts.value", which, [*named, *words], default), True
     counts = [
         name for name in whole
         if name not in tested and name not in others and not is_exposure(name)
@@ -214,9 +230,16 @@ def _chosen(
     if told:
         which = "Which column has the counts or values?"
         counts = [*counts, *sampled]
-        value = ask("counts.value", which, [*counts, *told])
+        default = told[0] if not counts and len(told) == 1 else None
+        value = ask("counts.value", which, [*counts, *told, *words], default)
     elif counts:
-        value = ask("counts.value", which, counts)
+        value = ask(
+            "counts.value", which, [*counts, *words], counts[0] if len(counts) == 1 else None
+        )
+    elif words:
+        which, default = "Which column has the labels?", words[0] if len(words) == 1 else None
+        value = ask("counts.value", which, [*words, *sampled, *others], default)
+        counts = sampled
     elif others:
         text = "No column has counts by its name. Which has the values of the areas?"
         counts = sampled

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.evaluation.calibration_summary import data_cautions
 from pipeline.ingest.class_profile import ClassesProfile
-from pipeline.ingest.profile import CountProfile, Extremes, Profile, RasterProfile
+from pipeline.ingest.profile import AreaProfile, CountProfile, Extremes, Profile, RasterProfile
 
 
 def profile_lines(profile: Profile, *, periods: bool = True) -> list[tuple[str, str]]:
@@ -22,7 +22,7 @@ def profile_lines(profile: Profile, *, periods: bool = True) -> list[tuple[str, 
         text = f"{big_text(people.total)} in the areas, {number_text(people.per_km2)} per km2{each}"
         lines.append(("people", text))
     if profile.positive is not None:
-        lines.append(("labels", f"{profile.positive[0]:,} of {profile.positive[1]:,} positive"))
+        lines.append(("labels", _labels(*profile.positive, areas)))
     if profile.counts is not None:
         mapped = f"period {profile.counts.period}: " if profile.counts.period else ""
         lines.append((profile.responses, mapped + _counts(profile.counts, profile)))
@@ -34,6 +34,14 @@ def profile_lines(profile: Profile, *, periods: bool = True) -> list[tuple[str, 
         lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
     lines += [("classes", _classes(each)) for each in profile.classes]
     return lines
+
+
+def _labels(n_positive: int, n_label: int, areas: AreaProfile | None) -> str:
+    text = f"{n_positive:,} of {n_label:,} positive"
+    n_absent = 0 if areas is None else areas.n - n_label
+    return text + (
+        f", {n_absent:,} area{'' if n_absent == 1 else 's'} without a label" if n_absent else ""
+    )
 
 
 def _classes(classes: ClassesProfile) -> str:

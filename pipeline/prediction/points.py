@@ -133,7 +133,9 @@ def told_points(found: dict[str, Any]) -> list[str]:
         scale = row["parameters"].get("scale", {})
         between = ""
         if "lower" in scale:
-            between = f"; scale {scale['mode']:.3g} ({scale['lower']:.3g} to {scale['upper']:.3g})"
+            # As the report has it: the median of a chain, the mean of other draws.
+            middle = scale.get("median", scale["mean"])
+            between = f"; scale {middle:.3g} ({scale['lower']:.3g} to {scale['upper']:.3g})"
         of = "" if row["tested"] is None else f" of {row['tested']:,.0f} tested"
         lines.append(
             f"points.{source}: {row['n']:,} values, {row['value']:,.0f}{of} observed, "

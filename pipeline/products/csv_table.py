@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,10 @@ def read_csv(path: Path) -> pd.DataFrame:
 
     The first column is one of texts, as in all tables of a run.
     """
-    head = list(pd.read_csv(path, nrows=0).columns)
+    whole = path.read_bytes()
+    head = list(pd.read_csv(io.BytesIO(whole), nrows=0).columns)
     texts = dict.fromkeys([*head[:1], *_TEXTS.intersection(head)], str)
-    return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    return pd.read_csv(io.BytesIO(whole), dtype=texts, keep_default_na=False, na_values=[""])
 
 
 def _shortest(value: Any) -> str | None:

@@ -258,7 +258,7 @@ PRODUCTS: list[Product] = [
     ),
     RasterProduct(
         file="coverage.tif",
-        description="share of a pixel that lies inside areas with or without counts",
+        description="share of a pixel that lies inside areas with or without a {noun}",
         unit="1",
         values=lambda _, share, __: share,
         shows="",

@@ -11,6 +11,8 @@ import yaml
 from geo.core.addresses import redacted, redacted_values
 from pipeline.config.level_schema import COUNTS
 from pipeline.config.schema import Config
+from pipeline.config.series import Series
+from pipeline.config.years import told_people
 from pipeline.core.code import installed_version, library_versions
 from pipeline.reporting.words import number, percent
 from pipeline.storage.fingerprint import fingerprint_value
@@ -29,7 +31,8 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
     ----------
     config : Config
     sizes : mapping
-        ``n_areas`` and ``n_pixels`` of the fit, ``grid`` (rows, columns, CRS) as far as known.
+        ``n_areas`` and ``n_pixels`` of the fit, ``n_values`` of a series; ``shape`` and ``crs`` of
+        the grid of the maps, which a model of areas alone has not.
     """
     words = config.response_kind
     source = config.response
@@ -39,15 +42,15 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
     if config.series is not None:
         first, last = config.series.periods[0], config.series.periods[-1]
         of, period = "", f", {first} to {last}; this page maps {config.period}"
-    surface = "people" if config.population is None else file_name(config.population.path)
+    mapped = "pixel" if sizes.get("shape") else "area"
     found = [
-        ("Mapped", f"the {words.quantity} of each pixel{words.in_unit(', in {}')}"),
+        ("Mapped", f"the {words.quantity} of each {mapped}{words.in_unit(', in {}')}"),
         (
             "From",
             f"the {words.given_values} of{of} areas: column “{source.value}” of {given}{period}",
         ),
         ("Areas", _areas(config)),
-        ("People", surface if config.population is not None else "not given: rates are per km2"),
+        ("People", _people(config)),
         (
             "Covariates",
             "; ".join(_covariate(name, each) for name, each in config.covariates.items()),
@@ -94,6 +97,17 @@ def _areas(config: Config) -> str:
     if config.areas.changes is not None:
         found += f"; {file_name(config.areas.changes)} says what was split, merged or renamed"
     return found
+
+
+def _people(config: Config) -> str:
+    """Return the files of the people, and which years lie between those of a series."""
+    if config.population is None:
+        return "not given: rates are per km2"
+    later = config.later_people()
+    found = file_name(config.population.path)
+    found += "" if later is None else f" and {file_name(later[0].path)}"
+    told = "" if config.series is None else told_people(config.series)
+    return f"{found}; {told}" if told else found
 
 
 def _covariate(name: str, covariate: Any) -> str:
@@ -176,12 +190,29 @@ def command(config: Config) -> str:
     return f"disagg run {name}" + (f" --period {config.period}" if config.period else "")
 
 
-def citation(config: Config, n_areas: int) -> str:
-    """Return how to cite the map."""
+def periods(series: Series) -> str:
+    """Return the periods of a series in words, such as "28 weeks, 2020-W35 to 2021-W11"."""
+    labels, step = series.periods, series.calendar.step
+    if len(labels) == 1:
+        return f"one {step}, {labels[0]}"
+    return f"{len(labels):,} {step}s, {labels[0]} to {labels[-1]}"
+
+
+def given_values(config: Config, sizes: Mapping[str, Any]) -> str:
+    """Return how many values the map is from: of areas, and of a series of how many periods."""
+    series, values = config.series, config.response_kind.given_values
+    if series is None:
+        return f"{sizes['n_areas']:,} areas"
+    n = sizes.get("n_values")
+    return f"{'the' if n is None else f'{n:,}'} {values} of areas in {periods(series)}"
+
+
+def citation(config: Config, sizes: Mapping[str, Any]) -> str:
+    """Return how to cite the map, with the sizes of :func:`what_was_asked`."""
     period = f", {config.period}" if config.period else ""
     response = config.response_kind
     what = response.quantity + response.in_unit(", {},")
     return (
-        f"{config.name}{period}: map of the {what} from {n_areas:,} areas, made with "
+        f"{config.name}{period}: map of the {what} from {given_values(config, sizes)}, made with "
         f"disagg {installed_version('disagg')} ({config.model.kind}, seed {config.fit.seed})."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pipeline.reporting.words import MINUS, Row, number, percent, signed
@@ -14,7 +14,9 @@ VARIES, LEAST_VARIES = 0.1, 0.02  # of the effect, and of the rate, from which i
 LIKELY = 0.9  # probability from which the middle of a covariate is said to differ from both ends
 
 
-def effects(fit: Mapping[str, Any], words: Response) -> list[Row]:
+def effects(
+    fit: Mapping[str, Any], words: Response, moving: Collection[str] = (), period: str | None = None
+) -> list[Row]:
     """Return slope and whole effect of each covariate.
 
     Parameters
@@ -23,6 +25,10 @@ def effects(fit: Mapping[str, Any], words: Response) -> list[Row]:
         Summary of the fit stage: ``coefficients``, and ``effects`` as
         :func:`pipeline.training.effects.told_effects` gives them.
     words : Response
+    moving : collection of str, optional
+        Covariates that move: their values are of the period alone.
+    period : str or None, optional
+        That the effects are of; None for a map of one period.
 
     Returns
     -------
@@ -38,7 +44,8 @@ def effects(fit: Mapping[str, Any], words: Response) -> list[Row]:
             estimate = number(mean)
             interval = f"{number(mean - Z90 * sd)} to {number(mean + Z90 * sd)}"
         if name in told:
-            meaning = _meaning(name, told[name], words)
+            when = f" in {period}" if name in moving and period else ""
+            meaning = _meaning(f"{name}{when}", told[name], words)
         elif name in PLACES:
             meaning = "A straight trend over places; other parts of the kernel may follow them too."
         rows.append(Row(name, estimate, interval, meaning))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from rich.table import Table
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.registry import find_likelihood
 from pipeline.config.schema import Config
-from pipeline.config.series import Series
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
 from pipeline.evaluation.forecasts import tell_forecasts
@@ -24,6 +23,7 @@ from pipeline.evaluation.verdict import without_figures
 from pipeline.products.suppressed import count_texts, ends_of, is_suppressed
 from pipeline.reporting import asked
 from pipeline.reporting.effects import effects
+from pipeline.reporting.in_time import PartsInTime
 from pipeline.reporting.tables import Cell, Sheet, balance_sheet, cell, name_column
 from pipeline.reporting.words import (
     answers,
@@ -62,9 +62,14 @@ class Found:
     lines : dict
         The rate of each area over time as a small line, by id; empty for one period.
     sizes : dict
-        ``n_areas``, ``n_pixels``; ``shape`` and ``crs`` of the grid where there is one.
+        ``n_areas``, ``n_pixels``; ``shape`` and ``crs`` of the grid where pixels are mapped;
+        ``n_values`` of a series.
     others : dict
         Lists of further tables: ``points``, ``targeting``, ``levels``, ``comparison``.
+    points : list of str
+        What was left out of each source beside the areas, in sentences.
+    in_time : PartsInTime or None
+        Of a series.
     """
 
     config: Config
@@ -76,6 +81,8 @@ class Found:
     lines: dict[str, Cell]
     sizes: dict[str, Any]
     others: dict[str, list[Sheet]]
+    points: list[str] = field(default_factory=list)
+    in_time: PartsInTime | None = None
 
 
 def _forecasts(evaluation: Mapping[str, Any] | None) -> list[str]:
@@ -116,7 +123,8 @@ def page_content(found: Found) -> dict[str, Any]:
             found.balance,
             [(f"{PART if part else ''}{w}", p, c) for w, part, p, c in balance_rows(found.balance)],
         ),
-        "left_out": left_out(found.record),
+        "left_out": [*used(found), *left_out(found.record, found.points)],
+        "mapped": "pixel" if found.sizes.get("shape") else "area",
         "areas": areas_sheet(found),
         "others": found.others,
         "coverage": coverage_sentence(found),
@@ -127,12 +135,16 @@ def page_content(found: Found) -> dict[str, Any]:
         else [sentence(each) for each in trust_lines(evaluation)],
         "calibration": calibration_words(evaluation),
         "limit": sentence(LIMIT),
-        "effects": effects(fit, words),
+        "effects": effects(
+            fit, words, () if config.series is None else config.moving(), config.period
+        ),
         "overdispersion": (fit.get(OVERDISPERSION) or {}).get("sentence"),
-        "hyperparameters": hyperparameters(fit, _likelihood(config)),
+        "hyperparameters": hyperparameters(
+            fit, _likelihood(config), None if found.in_time is None else found.in_time.meaning
+        ),
         "influence": influenced,
         "groups": groups,
-        "citation": asked.citation(config, found.sizes["n_areas"]),
+        "citation": asked.citation(config, found.sizes),
         "command": asked.command(config),
         "versions": asked.versions(found.record),
         "fingerprints": asked.fingerprints(found.record, config),
@@ -181,7 +193,7 @@ def _subtitle(found: Found) -> str:
     if series is None:
         text += f", from the {words.given_values} of {n_fitted:,} areas"
     else:
-        text += f", from the {words.given_values} of areas in {_periods(series)}; in "
+        text += f", from the {words.given_values} of areas in {asked.periods(series)}; in "
         text += f"{found.config.period} of {n_fitted:,} areas"
     if words.countable:
         own = found.areas.loc[fitted]
@@ -194,16 +206,35 @@ def _subtitle(found: Found) -> str:
     return f"{text}."
 
 
-def _periods(series: Series) -> str:
-    """Return the periods of a series in words, such as "28 weeks, 2020-W35 to 2021-W11"."""
-    labels, step = series.periods, series.calendar.step
-    if len(labels) == 1:
-        return f"one {step}, {labels[0]}"
-    return f"{len(labels):,} {step}s, {labels[0]} to {labels[-1]}"
+def used(found: Found) -> list[str]:
+    """Return which values and pixels the map is from, in a sentence; empty if it is not known."""
+    config, sizes = found.config, found.sizes
+    own = found.record.get("ingest", {}).get("summary", {}).get("left_out") or {}
+    if not own.get("of_pixels"):
+        return []
+    n_all, of, n = len(found.areas), own["of_pixels"], own["of_pixels"] - own["pixels"]
+    values = asked.given_values(config, sizes)
+    if config.series is None:
+        values = f"the {config.response_kind.given_values} of {values}"
+    pixels = f"all {n:,}" if n == of else f"{n:,} of the {of:,}"
+    said = f"The map is from {values}, and {pixels} pixels of {n_all:,} areas"
+    said += " (a pixel of a border counts in each of its areas)"
+    if config.series is None and sizes["n_areas"] < n_all:
+        lacking = f"{n_all - sizes['n_areas']:,} areas without a {config.response_kind.noun}"
+        said += f"; {sizes['n_pixels']:,} of them are in the fit, the others in {lacking}"
+    return [f"{said}."]
 
 
-def left_out(record: Mapping[str, Any]) -> list[str]:
-    """Return which pixels and areas ingest left out, in sentences."""
+def left_out(record: Mapping[str, Any], points: Sequence[str] = ()) -> list[str]:
+    """Return which pixels, areas and points ingest left out, in sentences.
+
+    Parameters
+    ----------
+    record : mapping
+        Of the stages.
+    points : sequence of str, optional
+        Sentences about the sources beside the areas.
+    """
     own = record.get("ingest", {}).get("summary", {}).get("left_out") or {}
     said = []
     if own.get("pixels"):
@@ -224,7 +255,7 @@ def left_out(record: Mapping[str, Any]) -> list[str]:
         said.append(f"Pixels that a covariate lacks: {listed}.")
     if own.get("areas"):
         said.append(f"Areas that were left out: {', '.join(map(str, own['areas']))}.")
-    return said or ["Nothing was left out."]
+    return [*said, *points] or ["No pixel and no area was left out."]
 
 
 def areas_sheet(found: Found) -> Sheet:
@@ -276,7 +307,22 @@ def coverage_sentence(found: Found) -> str:
     level = percent(found.config.output.interval)
     return (
         f"{percent(float(inside.mean()))} of the areas lie inside their {level} predictive "
-        "interval. The model has seen these areas: hidden areas, below, are the fair test."
+        f"interval{_ends(found)}. The model has seen these areas: hidden areas, below, are the "
+        "fair test."
+    )
+
+
+def _ends(found: Found) -> str:
+    """Say why the table of scores has less: of whole numbers, many lie on an end."""
+    scores = (found.evaluation or {}).get("in_sample") or {}
+    own = (scores.get("intervals") or {}).get(f"{found.config.output.interval:g}") or {}
+    covered = own.get("coverage")
+    if not found.config.response_kind.countable or covered is None:
+        return ""
+    total = found.config.response_kind.total
+    return (
+        f", its ends included; the table of scores counts an area whose {total} are one of its "
+        f"ends in part, as chance would, and so has {percent(covered)} in sample"
     )
 
 

@@ -43,6 +43,7 @@ from pipeline.reporting.figures import (
     draw_residuals,
     draw_targeting,
 )
+from pipeline.reporting.in_time import PartsInTime
 from pipeline.reporting.maps import map_data
 from pipeline.reporting.over_time import area_lines, read_periods
 from pipeline.reporting.page import Found, page_content
@@ -55,6 +56,8 @@ from pipeline.reporting.tables import name_column, other_tables, read_targeting
 from pipeline.storage.files import atomic_write
 from pipeline.storage.fingerprint import fingerprint_value
 from pipeline.store.balance import read_balance
+from pipeline.store.point_store import FILE as POINTS
+from pipeline.store.point_store import PointStore, left_out_words
 from pipeline.training.series import open_map
 
 BESIDE_DPI = 150  # of pictures that lie beside the maps
@@ -125,8 +128,10 @@ def report_stage(context: StageContext) -> dict[str, Any]:
                 areas=areas.drop(columns="geometry"),
                 names=names,
                 lines=area_lines(periods),
-                sizes=_sizes(store, raster, files),
+                sizes=_sizes(store, raster, files) | _n_values(context.record),
                 others=other_tables(out, comparison_of(config, out), kind, targeting),
+                points=_points_left_out(context),
+                in_time=_in_time(config, model),
             )
             page = render(page_content(found), drawn, data)
             with atomic_write(out / REPORT.file) as file:
@@ -207,6 +212,28 @@ def _sizes(store: Any, raster: Path, files: RasterFiles) -> dict[str, Any]:
         with files.open(raster) as source:
             sizes |= {"shape": source.shape, "crs": source.crs}
     return sizes
+
+
+def _n_values(record: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many values all periods of a series have, as the fit read them."""
+    counts = (record.get("fit", {}).get("summary", {}).get("series") or {}).get("counts")
+    return {"n_values": sum(counts.values())} if counts else {}
+
+
+def _points_left_out(context: StageContext) -> list[str]:
+    """Return what ingest left out of each source beside the areas, in sentences."""
+    if not context.config.point_sources:
+        return []
+    left = PointStore.open(context.place(POINTS)).about["left_out"]
+    told = {name: left_out_words(own) for name, own in left.items()}
+    return [f"Left out of {name}: {text}." for name, text in told.items() if text]
+
+
+def _in_time(config: Config, model: Any) -> PartsInTime | None:
+    """Return the parts of the kernel of a series; None for a map of one period."""
+    if config.series is None:
+        return None
+    return PartsInTime(model.text(model.fitted_state().fixed), config.series.calendar.step)
 
 
 def _draw(

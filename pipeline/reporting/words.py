@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,15 +251,29 @@ def _of_balance(balance: Mapping[str, Any] | None) -> Iterator[str]:
     absent = people.get("without_counts") or 0.0
     if inside and absent / inside >= SHOWN_SHARE:
         share = percent(absent / inside)
-        yield f"{share} of the {unit} live in areas without a count: predicted only"
+        noun = cases.get("noun", "count")
+        yield f"{share} of the {unit} are in areas without a {noun}: predicted only"
     areas = (balance.get("areas") or {}).get("left_out") or []
     if areas:
         first = ", ".join(str(each) for each in areas[:5]) + (", ..." if len(areas) > 5 else "")
         yield f"{len(areas)} areas are not in the fit: {first}"
 
 
-def hyperparameters(fit: Mapping[str, Any], likelihood: Likelihood | None) -> list[Row]:
-    """Return the hyperparameters of a fit, with what the common ones mean."""
+def hyperparameters(
+    fit: Mapping[str, Any],
+    likelihood: Likelihood | None,
+    in_time: Callable[[str, float], str] | None = None,
+) -> list[Row]:
+    """Return the hyperparameters of a fit, with what the common ones mean.
+
+    Parameters
+    ----------
+    fit : mapping
+        Summary of the fit stage.
+    likelihood : Likelihood or None
+    in_time : callable, optional
+        Of a series, :meth:`pipeline.reporting.in_time.PartsInTime.meaning`.
+    """
     tells = {} if likelihood is None else likelihood.named_parameters
     intervals = fit.get("hyperparameter_intervals") or {}
     rows = []
@@ -267,7 +281,9 @@ def hyperparameters(fit: Mapping[str, Any], likelihood: Likelihood | None) -> li
         own = intervals.get(name)
         estimate = value if own is None else own.get("median", own["mean"])
         interval = "" if own is None else f"{number(own['lower'])} to {number(own['upper'])}"
-        rows.append(Row(name, number(estimate), interval, _explained(name, estimate, tells)))
+        meaning = "" if in_time is None else in_time(name, estimate)
+        meaning = meaning or _explained(name, estimate, tells)
+        rows.append(Row(name, number(estimate), interval, meaning))
     return rows
 
 

@@ -12,6 +12,7 @@ class Averages(Response):
     about = "average of a quantity over the exposure of an area"
     of = "average"
     adds_up = False
+    adds_up_in_time = False
     quantity = "value"
     rates = "averages"
     noun = "value"

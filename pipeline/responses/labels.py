@@ -24,6 +24,7 @@ class Labels(Response):
     name = "labels"
     about = "1 or 0 of an area"
     classes = True
+    adds_up_in_time = False
     drawn = False
     noun = "label"
     against = "one probability"

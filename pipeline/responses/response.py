@@ -48,6 +48,8 @@ class Given:
         Of ``output``.
     tested, weight, weight_unit, unit, of : str or None
         Keys of ``counts``.
+    step : str
+        Length of a period of a series, such as ``month``; empty for a map of one period.
     """
 
     section: Literal["counts", "labels"]
@@ -61,6 +63,7 @@ class Given:
     weight_unit: str | None = None
     unit: str | None = None
     of: str | None = None
+    step: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class Response:
     adds_up : bool
         Whether the values of areas add up to that of the country. Others are stored times their
         exposure; their map has their own unit, and no ``rate_per``.
+    adds_up_in_time : bool
+        Whether the values of periods add up to that of them together: a rate is then of a period.
     classes : bool
         Whether values are classes: folds share them out, and a fit needs two of them.
     drawn : bool
@@ -131,6 +136,7 @@ class Response:
     of = ""
     countable = False
     adds_up = True
+    adds_up_in_time = True
     classes = False
     drawn = True
     most = float("inf")
@@ -348,8 +354,14 @@ class Response:
 
     @property
     def rate_unit(self) -> str:
-        """Unit of the map."""
-        return self.unit_per(self.rate_per)
+        """Unit of the map; of a series with its period: ``cases per 1,000 people a month``."""
+        return self.unit_per(self.rate_per) + self.each_period
+
+    @property
+    def each_period(self) -> str:
+        """What follows the unit of a rate that is of a period of a series: `` a month``."""
+        own = self.weight_unit == self.given.surface  # a weight may hold the time: person-months
+        return f" a {self.given.step}" if self.given.step and self.adds_up_in_time and own else ""
 
     def in_unit(self, text: str) -> str:
         """Return a text with the unit of the map for ``{}``; empty if the map has no unit."""
@@ -382,9 +394,10 @@ class Response:
 
     @property
     def texts(self) -> dict[str, str]:
-        """All words that texts may name: also the unit of the map, and the interval."""
+        """All words that texts may name: also `noun`, the unit of the map, and the interval."""
         interval = f"{100 * self.given.interval:g} %"
-        return {**self.placeholders, "rate_unit": self.rate_unit, "interval": interval}
+        more = {"noun": self.noun, "rate_unit": self.rate_unit, "interval": interval}
+        return {**self.placeholders, **more}
 
     def fill(self, text: str, **more: str) -> str:
         """Return a text with its words filled in."""
@@ -451,10 +464,13 @@ class Response:
             From :mod:`pipeline.prediction.one_map`.
         """
         if found["expected"] is None:
-            return f"rates of {found['n']:,} areas without a count"
+            return (
+                f"{found['n']:,} areas without a {self.noun}: {self.rates} in areas.csv, but no "
+                f"expected {self.total}, as the exposure of some ({self.exposure}) is not known"
+            )
         ends = f"{found['count_lower']:,.0f} to {found['count_upper']:,.0f}"
         return (
-            f"{found['n']:,} areas without a count: {found['expected']:,.0f} "
+            f"{found['n']:,} areas without a {self.noun}: {found['expected']:,.0f} "
             f"{self.total} expected ({self.given.interval:.0%} predictive interval {ends}), "
             f"{found['people']:,.0f} {self.weight_unit}"
         )

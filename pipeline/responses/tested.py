@@ -18,6 +18,7 @@ class Tested(Response):
     name = "tested"
     about = "number of positives among the people tested in an area"
     countable = True
+    adds_up_in_time = False
     most = 1.0
     quantity = "prevalence"
     rates = "prevalences"

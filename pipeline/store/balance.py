@@ -31,7 +31,7 @@ _PEOPLE = (
     ("inside_areas", "inside areas", False),
     ("counted_twice", "counted twice: areas overlap", True),
     ("no_covariate", "left out: a covariate is missing", True),
-    ("without_counts", "in areas without a count: predicted only", True),
+    ("without_counts", "in areas without a {noun}: predicted only", True),
     ("other_areas", "left out: in areas that are not fitted", True),
     ("in_bags", "in bags", False),
     ("mapped", "mapped", False),
@@ -184,7 +184,8 @@ def balance_rows(balance: Balance) -> list[tuple[str, bool, float | None, float 
             words += f", of {cases['mapped_of']}" if "mapped_of" in cases else ""
         if key == "in_bags" and cases.get("suppressed"):
             words += f"; {cases['suppressed']:,} suppressed counts are in no sum"
-        rows.append((words, part, *row))
+        # Stores of before do not name what areas lack.
+        rows.append((words.format(noun=cases.get("noun", "count")), part, *row))
     if people.get("mapped") is None:
         rows += _fitted_rows(cases)
     return rows
@@ -196,7 +197,7 @@ def _fitted_rows(cases: dict[str, Any]) -> list[tuple[str, bool, float | None, f
         return []
     interval = f"{100 * fitted['interval']:g} %"
     rows: list[tuple[str, bool, float | None, float | None]] = [
-        ("fitted, sum of the table", False, None, fitted["mean"]),
+        (f"fitted, sum of the table{_with_suppressed(fitted)}", False, None, fitted["mean"]),
         (f"{interval} predictive interval, from", True, None, fitted["lower"]),
         ("to", True, None, fitted["upper"]),
     ]
@@ -206,6 +207,14 @@ def _fitted_rows(cases: dict[str, Any]) -> list[tuple[str, bool, float | None, f
     if cases.get("counted_twice") and "mapped_of" not in cases:
         rows.append(("counted twice: areas overlap", True, None, cases["counted_twice"]))
     return rows
+
+
+def _with_suppressed(fitted: dict[str, Any]) -> str:
+    """Say what a fitted total has that the observed one above it has not."""
+    if not fitted.get("suppressed"):
+        return ""
+    least, most = _number(fitted["observed"]), _number(fitted["observed_most"])
+    return f", with the {fitted['suppressed']:,} suppressed (observed: {least} to {most})"
 
 
 def _number(value: float | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,20 @@ from pipeline.store.block_cache import BlockCache
 from pipeline.store.block_source import KEEP_MB, BlockReference, StoreBlockSource
 
 FILE = "work/points.zarr"
+
+
+#: Why points and zones are left out, by the keys of the store's attribute ``left_out``.
+LEFT_OUT = {
+    "without_value_or_place": "without a value or a place",
+    "outside": "off the areas",
+    "all_counted": "whose areas all have a count",
+    "lacking_pixels": "with an area that has neither a count nor a pixel",
+}
+
+
+def left_out_words(left: Mapping[str, int]) -> str:
+    """Say how many points of a source are left out, and why; empty if none is."""
+    return ", ".join(f"{left[key]:,} {words}" for key, words in LEFT_OUT.items() if left.get(key))
 
 
 class PointStore:

@@ -454,3 +454,12 @@ def test_repeated_ids_propose_the_column_of_their_periods(tmp_path, columns, per
     assert "2 id(s) are repeated" in problem.found
     assert remedy in problem.remedy
     assert ("counts.period" in problem.remedy) == ("note" not in columns)
+
+
+def test_a_total_without_an_id_is_told_as_one(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("code,name,cases\na,1,4\nb,2,5\nc,3,6\nTOTAL,,15\n")
+    problems = []
+    read_counts(path, areas(), "name", "cases", problems)
+    told = f"counts ({path}) row 5: is a total (its column 'code' says TOTAL); remove it"
+    assert list(map(str, problems)) == [told]

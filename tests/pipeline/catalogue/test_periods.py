@@ -142,4 +142,4 @@ def test_the_project_has_the_maps_of_windows(quarters):
     kinds = ("mean", "sd", "relative_sd", "lower", "upper", "median")
     assert sources == {f"./windows/last_4/rate_{kind}.tif" for kind in kinds}
     period = "mean of the last 4 (2022-Q3 to 2023-Q2)"
-    assert f"Mean rate, {period} (cases per 1,000 people)" in named.values()
+    assert f"Mean rate, {period} (cases per 1,000 people a quarter)" in named.values()

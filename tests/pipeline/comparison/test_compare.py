@@ -23,6 +23,7 @@ from pipeline.comparison.differences import in_words, what_differed
 from pipeline.comparison.outputs import FILES, LAYER, PACKAGE
 from pipeline.comparison.periods import PERIODS_CHANGE
 from pipeline.comparison.sides import basis_of, find_data, open_side
+from pipeline.comparison.words import headline
 from pipeline.core.progress import Silent
 from pipeline.store.aligned_grid import open_aligned_grid, read_part
 from pipeline.store.bag_store import BagStore
@@ -136,7 +137,7 @@ def test_an_area_of_doubled_cases_is_found(compared):
     table = pd.read_csv(out / "change.csv", dtype={"code": str}).set_index("code")
     assert dict(table["changed"].value_counts()) == {"no": 8, "rose": 1}
     assert table.loc[DOUBLED, "changed"] == "rose"
-    assert "of 9 areas: 1 rose and 0 fell by more than chance (M04);" in report["headline"]
+    assert "of 9 areas: 1 rose (M04) and 0 fell by more than chance;" in report["headline"]
     first = report["areas"]["largest_rises"][0]
     assert first["id"] == DOUBLED
     assert first["probability"] > 0.95
@@ -265,6 +266,8 @@ def test_what_differed_names_data_configuration_and_code():
     found = what_differed(run(), other)
     assert found == {
         "data": ["counts.path"],
+        "new": [],
+        "gone": [],
         "configuration": {"fit.seed": [1, 2]},
         "code": {"disagg": ["1.0", "1.0"], "numpy": ["2.0", "2.1"]},
     }
@@ -272,6 +275,35 @@ def test_what_differed_names_data_configuration_and_code():
     assert (
         told
         == "the content of counts.path, fit.seed (1 -> 2), the code of disagg, numpy 2.0 -> 2.1"
+    )
+
+
+def test_a_month_that_is_no_longer_the_latest_has_not_changed():
+    """The latest month of a series has keys without it: those of the months before have it."""
+    before = {"covariates.rain.2023-06.path": "1", "covariates.rain.path": "2", "areas.path": "3"}
+    after = {f"covariates.rain.2023-0{k}.path": str(k - 5) for k in (6, 7)}
+    after |= {"covariates.rain.path": "4", "areas.path": "3"}
+    runs = [
+        {"config": {"period": label}, "fingerprints": files}
+        for label, files in (("2023-07", before), ("2023-08", after))
+    ]
+    found = what_differed(*runs)
+    assert (found["data"], found["gone"]) == ([], [])
+    assert found["new"] == ["covariates.rain.2023-08.path"]
+    told = in_words(found)
+    assert told == "new covariates.rain.2023-08.path, period (2023-07 -> 2023-08)"
+    after["covariates.rain.2023-07.path"] = "corrected"
+    assert what_differed(*runs)["data"] == ["covariates.rain.2023-07.path"]
+
+
+def test_the_headline_counts_the_areas_with_a_count_in_both_and_names_each_way():
+    areas = {"n_common": 90, "n_counts": 73, "n_counts_rose": 1, "n_counts_fell": 2}
+    areas |= {"counts_rose": ["050"], "counts_fell": ["002", "004 (Lomé)"]}
+    report = {"areas": areas, "total": {}, "method": {"areas": "means and deviations"}}
+    report["words"] = {"rates": "rates", "noun": "count"}
+    assert headline(report) == (
+        "observed rates of 73 areas with a count in both (17 lack one): 1 rose (050) and 2 fell "
+        "(002, 004 (Lomé)) by more than chance; by means and deviations"
     )
 
 

@@ -11,6 +11,10 @@ from geo.core.errors import InputError
 from pipeline.config.reader import load_config
 from pipeline.config.series import Series
 from pipeline.config.years import told_people, years_of
+from pipeline.ingest.period_files import period_states
+from pipeline.inspection.page import file_lines
+from pipeline.inspection.seen import Seen
+from pipeline.reporting.asked import what_was_asked
 from pipeline.storage.location import Storage
 from tests.pipeline.series_inputs import people, write_inputs, write_raster
 from tests.typed import edit
@@ -91,7 +95,12 @@ def test_both_files_are_inputs_and_a_path_without_files_is_one_line(tmp_path: Pa
     (tmp_path / "pop").mkdir()
     for year in (2022, 2026):
         write_raster(tmp_path / f"pop/people_{year}.tif", people())
-    paths = load_config(config).input_paths()
+    loaded = load_config(config)
+    told = dict(what_was_asked(loaded, {"n_areas": 16, "n_pixels": 256}))["People"]
+    between = "2024 between the files of 2022 and 2026"
+    assert told == f"people_2022.tif and people_2026.tif; {between}"
+    assert f"population: {between}." in file_lines(loaded, Seen(files=period_states(loaded)))
+    paths = loaded.input_paths()
     ends = {key: Path(path).name for key, path in paths.items() if "population" in key}
     assert ends == {
         "population.path": "people_2022.tif",

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.config.reader import load_config
 from pipeline.ingest.past_counts import past_suspicions
+from pipeline.ingest.profile import PeriodCounts
 from tests.pipeline.series_inputs import write_inputs
 
 N_AREA, N_PERIOD = 40, 24
@@ -30,7 +31,9 @@ def told(y: np.ndarray, directory: Path) -> list[str]:
     labels = [f"{2022 + t // 12}-{1 + t % 12:02d}" for t in range(y.shape[1])]
     ids = pd.Index([f"A{k:02d}" for k in range(y.shape[0])])
     none = pd.Series(False, index=ids)
-    periods = {label: (pd.Series(y[:, t], index=ids), none) for t, label in enumerate(labels)}
+    periods = {
+        label: PeriodCounts(pd.Series(y[:, t], index=ids), none) for t, label in enumerate(labels)
+    }
     found = past_suspicions(config, ids.to_numpy(), periods)
     return [f"{each.code}: {each.found}" for each in found]
 
@@ -76,11 +79,13 @@ def test_a_month_without_any_count_between_others_is_told(tmp_path: Path) -> Non
     y, ids = counted(4), pd.Index([f"A{k:02d}" for k in range(N_AREA)])
     labels, none = config.known_series.periods, pd.Series(False, index=ids)
     y[:, [2, len(labels) - 1]] = np.nan  # the last is not between
-    periods = {label: (pd.Series(y[:, t], index=ids), none) for t, label in enumerate(labels)}
+    periods = {
+        label: PeriodCounts(pd.Series(y[:, t], index=ids), none) for t, label in enumerate(labels)
+    }
     (found,) = past_suspicions(config, ids.to_numpy(), periods)
     assert found.found == f"no area has a count in {labels[2]}, between periods that have some"
     hidden = pd.Series(True, index=ids)
-    periods[labels[2]] = (periods[labels[2]][0], hidden)  # suppressed counts are counts
+    periods[labels[2]] = periods[labels[2]]._replace(hidden=hidden)  # suppressed counts are counts
     assert past_suspicions(config, ids.to_numpy(), periods) == []
 
 

@@ -161,7 +161,7 @@ def test_a_run_with_points_has_their_table_and_leaves_them_out_by_folds(files: A
     assert table["expected"].sum() == pytest.approx(table["value"].sum(), rel=0.1)
     page = (out / "report.html").read_text()
     assert "Points beside the areas" in page
-    assert "in most pixels nothing was counted" in page
+    assert "in most pixels nothing was observed" in page
     held = json.loads((out / "evaluation.json").read_text())["held_out"]["area"]
     assert [row["how"] for row in held["by_fold"]] == ["refit", "refit"]
     written(files, points=[])

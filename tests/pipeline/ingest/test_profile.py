@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from rasterio.features import geometry_mask
 from geo.sources.raster import RasterSource
 from geo.sources.raster_header import RasterHeader
 from pipeline.cli.main import main
+from pipeline.config.reader import load_config
 from pipeline.ingest import raster_sample
 from pipeline.ingest.profile import Profile, surface_km2
 from pipeline.ingest.raster_sample import RasterSampler
 from pipeline.ingest.stage import check_inputs
+from pipeline.inspection.words import profile_lines
 from tests.pipeline.ingest.conftest import extracted
 
 
@@ -322,3 +325,38 @@ def test_longitudes_of_the_raster_may_run_from_0(files, left):
         (lon > -3) & (lon < 2) & (lat > 0) & (lat < 5)
     )
     np.testing.assert_array_equal(np.sort(found.inside), np.sort(values[wanted]))
+
+
+def test_nobody_tested_is_no_count_in_any_period(files: Any) -> None:
+    tested = {("2026-2", "M01"): 0, ("2026-10", "M02"): 0, ("2026-10", "M03"): 0}
+    rows = [
+        f"{month},{area},{0 if (month, area) in tested else 3},{tested.get((month, area), 20)}"
+        for month in ("2026-2", "2026-10")
+        for area in files.ids
+    ]
+    (files.directory / "cases.csv").write_text("\n".join(["month,code,cases,n", *rows]))
+    counts = {"path": "cases.csv", "value": "cases", "period": "month", "tested": "n"}
+    files.options = {"counts": counts, "period": "2026-10", "model": {"likelihood": "binomial"}}
+    profile = profile_of(files)
+    found = [(p.n_area, p.total, p.tested, p.rate) for p in profile.periods]
+    assert found == [(8, 24.0, 160.0, 150.0), (7, 21.0, 140.0, 150.0)]
+    counts_of_run = profile.counts
+    assert counts_of_run is not None
+    assert replace(counts_of_run, rates=None, period="") == replace(
+        profile.periods[1], rates=None, period=""
+    )
+
+
+def test_labels_are_counted_of_the_areas_that_have_one(files: Any) -> None:
+    files.cases = {area: str(int(n < 3)) for n, area in enumerate(files.ids)}
+    files.cases["M07"] = files.cases["M08"] = ""
+    files.counts()
+    mapping = {key: value for key, value in files.mapping().items() if key != "counts"}
+    labels = {"path": "cases.csv", "id": "code", "value": "cases"}
+    path = files.directory / "labels.yaml"
+    path.write_text(yaml.safe_dump({**mapping, "labels": labels, "model": {"kind": "psi_vgpmil"}}))
+    checked = check_inputs(load_config(path))
+    assert checked.problems == []
+    assert checked.examined is not None
+    told = dict(profile_lines(checked.examined.profile))
+    assert told["labels"] == "3 of 7 positive, 2 areas without a label"

@@ -77,8 +77,10 @@ def test_the_training_is_that_of_the_counted_areas_alone(files: Any) -> None:
         "exposure": pytest.approx(people, rel=1e-12),
         "unpredicted": [],
     }
-    assert "warning: 2 of 9 areas (22.2 %) have no count or label" in log
+    assert "warning: 2 of 9 areas (22.2 %) have no count" in log
     assert "predicted only: M04, M07" in log
+    assert f"9 areas, {store.n_pix:,} pixels in them" in log
+    assert f"in the fit, 7 areas with {store.training.n_pix:,} pixels" in log
     # The same, from files that know nothing of the two.
     keep = [k for k, area in enumerate(files.ids) if area not in ("M04", "M07")]
     files.ids, files.polygons = ([row[k] for k in keep] for row in (files.ids, files.polygons))
@@ -227,3 +229,21 @@ def test_parts_with_counts_of_their_own_are_refused(files: Any) -> None:
     path.unlink()
     frame.to_file(path, layer="districts")
     assert check(files.config()) == []
+
+
+def test_pixels_that_are_left_out_add_up_with_those_that_are_not(files: Any) -> None:
+    """Of all areas, those without a count too, and those that are left out as a whole."""
+    files.population[10:14, 10:14] = 0.0
+    files.raster("population.tif", files.population)
+    files.cases["M04"] = ""
+    files.counts()
+    store, _, summary, log = run(files)
+    left = summary["left_out"]
+    assert left["pixels"] > 0
+    assert left["pixels"] + store.n_pix == left["of_pixels"]
+    line = (
+        f"ingest: 9 areas, {store.n_pix:,} pixels in them, those of borders in each; left out "
+        f"{left['pixels']:,} of {left['of_pixels']:,}: {left['nobody']:,} have no people; in the "
+        f"fit, 8 areas with {store.training.n_pix:,} pixels"
+    )
+    assert line in log.splitlines()

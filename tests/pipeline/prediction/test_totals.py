@@ -18,6 +18,7 @@ from models.likelihoods.registry import find_likelihood
 from pipeline.config.context import StageContext
 from pipeline.evaluation.stage import evaluate_stage
 from pipeline.ingest.stage import ingest
+from pipeline.prediction.points import told_points
 from pipeline.prediction.stage import predict_stage
 from pipeline.prediction.totals import explain_difference, fitted_total
 from pipeline.products.areas import AreaDraws
@@ -202,3 +203,13 @@ def test_half_of_the_area_effects_are_below_their_median() -> None:
     drawn = AreaEffect(Poisson()).draw(eta, {"log_area_sd": np.log(0.5)}, None, rng)
     assert drawn.mean() / 1e6 == pytest.approx(1.0, abs=0.01)
     assert np.median(drawn) / 1e6 == pytest.approx(np.exp(-0.125), abs=0.01)
+
+
+def test_the_scale_of_a_source_is_the_median_that_the_report_has() -> None:
+    scale = {"mode": 22.3, "mean": 24.9, "median": 24.4, "lower": 20.7, "upper": 29.1}
+    row = {"n": 59, "value": 108.0, "tested": None, "expected": 115.0, "inside": 1.0}
+    (line,) = told_points({"dhs": {**row, "parameters": {"scale": scale}}})
+    assert line.endswith("scale 24.4 (20.7 to 29.1)")
+    del scale["median"]  # of draws that are no chain, as in the report
+    (line,) = told_points({"dhs": {**row, "parameters": {"scale": scale}}})
+    assert line.endswith("scale 24.9 (20.7 to 29.1)")

@@ -156,3 +156,12 @@ def test_a_trend_of_places_is_no_effect_of_them_and_a_record_without_effects_cla
     (row,) = effects({"coefficients": {"rain": {"mean": 0.2, "sd": 0.1}}}, RATE)
     assert (row.estimate, row.meaning) == ("0.2", "")
     assert effects({}, RATE) == []
+
+
+def test_a_covariate_that_moves_is_said_with_its_period():
+    effect = _line("exp", 0.4, math.log(1.6), 0.1, base=0.02, percentiles=True)
+    fit = {"effects": {"rain": told(effect, ("rain", "heat", "east", "north"), "none")}}
+    (row,) = effects(fit, RATE, ["rain"], "2023-08")
+    assert row.meaning.startswith("Where rain in 2023-08 is at its 90th percentile (5) instead")
+    (row,) = effects(fit, RATE, ["heat"], "2023-08")
+    assert row.meaning.startswith("Where rain is at its 90th")

@@ -118,3 +118,15 @@ def test_one_period_has_neither_slider_nor_lines(finished: Any) -> None:
     assert page_data(page)["times"] == []
     assert 'id="map-times"' not in page
     assert "<polyline" not in page
+
+
+def test_the_page_counts_what_the_map_is_from(page: str, quarters: Path) -> None:
+    table = pd.read_csv(quarters / "periods.csv")
+    n = int(table["observed"].notna().sum())
+    given = f"{n:,} counts of areas in 6 quarters, 2022-Q1 to 2023-Q2"
+    assert f"people a quarter, from {given}, made with disagg" in page  # how to cite it
+    assert re.search(rf"The map is from {given}, and all \d+ pixels of 16 areas", page)
+    (unit,) = {each["unit"] for each in page_data(page)["rasters"] if each["name"] == "rate_mean"}
+    assert unit == "cases per 1,000 people a quarter"
+    assert "Rate in cases per 1,000 people a quarter, from the counts of areas" in page
+    assert "Two quarters that are" in page  # scales in time, with their unit

@@ -30,11 +30,12 @@ from pipeline.evaluation.verdict import without_figures
 from pipeline.products.colours import raster_scale
 from pipeline.products.products import RATE_MEAN
 from pipeline.reporting import asked, vendor
-from pipeline.reporting.page import reconciled_words
+from pipeline.reporting.page import left_out, reconciled_words
 from pipeline.reporting.rasters import data_uri, pictures
 from pipeline.reporting.stage import read_evaluation
 from pipeline.run.record import read_record
 from pipeline.run.runner import run_stages
+from pipeline.store.point_store import left_out_words
 from pipeline.training.modes import overdispersion
 from tests.bands import read
 from tests.pipeline.reporting.conftest import NASTY, SAVE, page_data
@@ -326,6 +327,46 @@ def test_reconciled_maps_are_said_in_words(finished):
     )
     told = dict(asked.what_was_asked(config, {"n_areas": 9, "n_pixels": 99}))
     assert told["Reconciled"].startswith("a second set of maps, scaled to add up to the reported")
+
+
+def test_a_model_of_areas_alone_is_not_said_to_map_pixels(finished):
+    sizes = {"n_areas": 9, "n_pixels": 99}
+    assert dict(asked.what_was_asked(finished.config, sizes))["Mapped"].startswith(
+        "the rate of each area, in cases"
+    )
+    sizes |= {"shape": (3, 4)}
+    assert "of each pixel" in dict(asked.what_was_asked(finished.config, sizes))["Mapped"]
+    page = finished.page()
+    assert "is the value of the pixel under the pointer." in page
+    assert "nothing was observed in the pixel itself" in page
+
+
+def test_what_was_used_adds_up_with_what_was_left_out(finished):
+    """Where nothing was left out, too, the page says what the map is from."""
+    left = read_record(finished.out)["ingest"]["summary"]["left_out"]
+    n, of = left["of_pixels"] - left["pixels"], left["of_pixels"]
+    told = f"all {n:,}" if n == of else f"{n:,} of the {of:,}"
+    assert (
+        f"The map is from the counts of 24 areas, and {told} pixels of 24 areas" in finished.page()
+    )
+    none = {"pixels": 0, "of_pixels": of}
+    said = left_out({"ingest": {"summary": {"left_out": none}}})
+    assert said == ["No pixel and no area was left out."]
+
+
+def test_points_that_were_left_out_are_on_the_page():
+    left = left_out_words({"without_value_or_place": 1, "outside": 0, "all_counted": 2})
+    assert left == "1 without a value or a place, 2 whose areas all have a count"
+    assert left_out({}, [f"Left out of dhs: {left}."]) == [f"Left out of dhs: {left}."]
+
+
+def test_both_shares_of_areas_in_their_intervals_are_told_apart(finished):
+    """Areas on an end of an interval are inside of it in one share, in part in the other."""
+    evaluation = json.loads((finished.out / "evaluation.json").read_text())
+    scores = evaluation["in_sample"]["intervals"]["0.9"]["coverage"]
+    said = next(each for each in texts(finished.page(), "p") if "lie inside their" in each)
+    assert "its ends included; the table of scores counts an area whose cases" in said
+    assert f"and so has {100 * scores:.3g} % in sample." in said
 
 
 def test_every_colour_has_the_value_of_its_raster(finished):

@@ -8,8 +8,11 @@ import pytest
 
 from models.likelihoods.area_effect import AreaEffect
 from models.likelihoods.registry import LIKELIHOODS, find_likelihood
+from models.temporal.time_text import auto_text, parse_space_time
+from pipeline.reporting.in_time import PartsInTime
 from pipeline.reporting.tables import name_column
 from pipeline.reporting.words import answers, cautions, hyperparameters, influence, number
+from pipeline.store.balance import balance_rows
 
 GAIN = {"answer": "unclear", "better": True, "gain": 0.2, "interval": [-0.1, 0.5]}
 GAIN |= {"share_better": 0.6, "n_areas": 50}
@@ -48,6 +51,16 @@ def test_what_was_left_out_is_a_caution_from_half_a_per_cent():
     }
     said = cautions({}, {"converged": False}, balance, "one rate")
     assert [each.split()[0] for each in said] == ["The", "3", "Areas", "1"]
+
+
+def test_people_without_a_label_are_in_areas_without_a_label():
+    people = {"inside_areas": 1000.0, "without_counts": 30.0}
+    cases = {"unit": "positives", "noun": "label"}
+    balance = {"unit": "people", "people": people, "cases": cases}
+    said = cautions({}, {}, balance, "one probability")
+    assert said == ["3 % of the people are in areas without a label: predicted only."]
+    words = [row[0] for row in balance_rows(balance)]
+    assert "in areas without a label: predicted only" in words
 
 
 def test_a_period_without_a_case_is_a_map_of_upper_limits():
@@ -132,3 +145,39 @@ def test_areas_are_named_by_a_text_that_differs_for_all_and_numbers_have_three_d
     assert name_column(table[["id", "region"]], "id") == "id"
     values = {0.01234: "0.0123", 48.0: "48", 999.4: "999", 1234.5: "1,234", -2.0: "−2", None: "–"}
     assert {value: number(value) for value in values} == values
+
+
+def test_parts_of_a_series_say_whose_they_are_and_times_have_their_unit():
+    parts = PartsInTime(parse_space_time(auto_text(0, placed=True, season=True)), "month")
+    told = {
+        "matern32_space.variance": "What neighbouring places share, alike in all months, varies",
+        "matern12_space.variance": "What neighbouring places share, drifting in time, varies",
+        "area.variance": "What each area has of its own, drifting in time, varies",
+        "constant.variance": "The season that all areas share varies",
+        "matern32_space_2.variance": "The season that neighbouring places share varies",
+    }
+    fit = {"hyperparameters": dict.fromkeys(told, 0.04)}
+    rows = hyperparameters(fit, None, parts.meaning)
+    assert {row.name: row.meaning for row in rows} == {
+        name: f"{text} by about 0.2 before the link." for name, text in told.items()
+    }
+    names = ("time[0].matern12.scale", "time[1].matern12.scale")
+    fit = {"hyperparameters": dict.fromkeys(names, 3.5)}
+    places, areas = hyperparameters(fit, None, parts.meaning)
+    # The correlation is exp(-1) at the scale.
+    start = "Two months that are 3.5 months apart have a correlation of 0.368 in the drift of what"
+    assert places.meaning == f"{start} neighbouring places share."
+    assert areas.meaning == f"{start} each area has of its own."
+    assert "269 months later" in parts.meaning("time[2].season.damping", 269.0)
+    assert "0.15 times the variance" in parts.meaning("time[2].season.ratio", 0.15)
+    assert parts.meaning("matern12_space.lengthscale", 80.0) == ""  # has words already
+
+
+def test_shares_and_smoother_drifts_have_words_too():
+    text = "area + (constant + matern32(space)) * time(constant + matern32)"
+    parts = PartsInTime(parse_space_time(text), "week")
+    assert parts.meaning("area.variance", 0.04).startswith("What each area has of its own, alike")
+    for name in parts.text.time_names:
+        assert parts.meaning(name, 4.0).endswith(".")
+    # (1 + sqrt(3)) exp(-sqrt(3))
+    assert "correlation of 0.483" in parts.meaning("time[0].matern32.scale", 4.0)

@@ -8,9 +8,12 @@ import pytest
 import yaml
 
 from geo.core.errors import InputError
+from models.likelihoods.registry import LIKELIHOODS
 from pipeline.config.reader import load_config
 from pipeline.prediction.area_description import column_aliases
 from pipeline.products.products import layers
+from pipeline.responses.registry import response_of
+from pipeline.responses.response import Given
 from pipeline.run.fingerprints import Fingerprints
 from pipeline.run.record import stage_inputs
 from pipeline.run.stages import STAGES
@@ -110,3 +113,30 @@ def test_a_new_unit_does_not_fit_again_but_maps_again(files):
     for name, stale in (("ingest", False), ("fit", False), ("predict", True), ("evaluate", True)):
         assert (inputs(name) != inputs(name, unit="births")) is stale, name
     assert inputs("ingest") != inputs("ingest", weight="births")
+
+
+@pytest.mark.parametrize(
+    ("given", "unit"),
+    [
+        ({}, "cases per 1,000 people a month"),
+        ({"weight": "n", "weight_unit": "people"}, "cases per 1,000 people a month"),
+        ({"weight": "pm", "weight_unit": "person-months"}, "cases per 1,000 person-months"),
+        ({"likelihood": LIKELIHOODS["binomial"], "tested": "n"}, "positives per 1,000 tested"),
+        ({"likelihood": LIKELIHOODS["normal"], "of": "average", "unit": "deg C"}, "deg C"),
+    ],
+)
+def test_a_rate_of_a_series_is_of_each_period(given: dict[str, Any], unit: str) -> None:
+    """Positives among those tested, and averages, do not add up over months."""
+    response = response_of(
+        Given("counts", "n", **{"likelihood": LIKELIHOODS["poisson"], "step": "month"} | given)
+    )
+    assert response.rate_unit == unit
+    assert " a " not in response.unit_per(1)  # by which maps of one period are compared with it
+
+
+def test_areas_without_a_value_are_told_by_the_noun_of_the_response() -> None:
+    given = Given("counts", "n", LIKELIHOODS["binomial"], tested="tested")
+    assert response_of(given).expected_elsewhere({"n": 6, "expected": None}) == (
+        "6 areas without a count: prevalences in areas.csv, but no expected positives, as the "
+        "exposure of some (people tested) is not known"
+    )
