@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.document import nearest_file
-from pipeline.config.periods import period_files
+from pipeline.config.periods import can_be_listed, period_files
 from pipeline.config.series import MARKS, Series, lag_of
-from pipeline.storage.location import Storage, is_object_address, is_remote
+from pipeline.storage.location import Storage
 
 PERIOD, YEAR = MARKS
 #: A date in a file's name.
@@ -61,7 +61,7 @@ def _paths(data: Mapping[str, Any]) -> Iterator[str]:
         path = section.get("path") if isinstance(section, Mapping) else None
         if not isinstance(path, str) or PERIOD not in path or "${" in path:
             continue
-        if not is_remote(path) or is_object_address(path):
+        if can_be_listed(path):
             yield path
 
 

@@ -204,6 +204,11 @@ def _encoding(where: dict[str, Any]) -> str | None:
     return given
 
 
+def can_be_listed(path: str) -> bool:
+    """Return whether :func:`period_files` can look for files of a path: a web server lists none."""
+    return not is_remote(path) or is_object_address(path)
+
+
 def period_files(
     path: str, base: Path, storage: Storage | None = None, mark: str = MARK
 ) -> list[tuple[str, str]]:

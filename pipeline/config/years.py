@@ -10,10 +10,10 @@ from typing import Any
 
 from geo.core.errors import Problem
 from pipeline.config.document import dotted
-from pipeline.config.periods import period_files
+from pipeline.config.periods import can_be_listed, period_files
 from pipeline.config.schema import Config
 from pipeline.config.series import MARKS, Series, moves
-from pipeline.storage.location import Location, Storage, is_object_address, is_remote
+from pipeline.storage.location import Location, Storage, is_object_address
 
 PERIOD, YEAR = MARKS
 _YEAR = re.compile(r"\d{4}")
@@ -44,7 +44,7 @@ def years_of(data: Mapping[str, Any], base: Path, storage: Storage) -> tuple[int
     others = {key: value for key, value in section.items() if key != "path"}
     if PERIOD in path or moves(others):
         return None
-    if is_remote(path) and not is_object_address(path):
+    if not can_be_listed(path):
         return None
     found = period_files(path, base, storage, YEAR)
     return tuple(

@@ -474,7 +474,7 @@ def _balance(
         mapped,
         tables.uncounted,
         everywhere=config.output.mask == "all",
-        tested=config.response_kind.exposure_column == "tested",
+        tested=config.response_kind.sampled,
     )
     progress.log(render_balance(balance, f"{config.name}: balance"))
     return balance

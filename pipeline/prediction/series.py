@@ -156,7 +156,7 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
         lambda label: moving_grids(context, store, label, series.time_of(label)),
     )
     for window, own in zip(windows, of_windows, strict=True):
-        areas = with_means(own, table, window.labels, alike=_alike(config))
+        areas = with_means(own, table, window.labels, alike=config.response_kind.sampled)
         map_window(context, at_windows, window, areas, staging)
     _write_table(table, list(boundaries[AREA_ID].astype(str)), staging)
     return MappedSeries(store.at(latest), config, made[latest], revised)
@@ -342,16 +342,12 @@ def _table(
     _tell_unions(table, store)
     place = {label: number for number, label in enumerate(labels)}
     per = output.interval, output.rate_per
+    alike = config.response_kind.sampled
     found = []
     for window in windows:
         places = [place[each] for each in window.labels]
-        found.append(tabulate_window(draws, places, store.ids, *per, alike=_alike(config)))
+        found.append(tabulate_window(draws, places, store.ids, *per, alike=alike))
     return table, found
-
-
-def _alike(config: Config) -> bool:
-    """Return whether each period of a window counts alike: numbers tested are no population."""
-    return config.response_kind.given.tested is not None
 
 
 def _tell_unions(table: pd.DataFrame, store: SeriesStore) -> None:

@@ -88,6 +88,8 @@ class Response:
         exposure; their map has their own unit, and no ``rate_per``.
     adds_up_in_time : bool
         Whether the values of periods add up to that of them together: a rate is then of a period.
+    sampled : bool
+        Whether the exposure says how many were looked at, and not who is at risk.
     classes : bool
         Whether values are classes: folds share them out, and a fit needs two of them.
     drawn : bool
@@ -137,6 +139,7 @@ class Response:
     countable = False
     adds_up = True
     adds_up_in_time = True
+    sampled = False
     classes = False
     drawn = True
     most = float("inf")

@@ -19,6 +19,7 @@ class Tested(Response):
     about = "number of positives among the people tested in an area"
     countable = True
     adds_up_in_time = False
+    sampled = True
     most = 1.0
     quantity = "prevalence"
     rates = "prevalences"
