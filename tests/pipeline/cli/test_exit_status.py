@@ -202,7 +202,7 @@ def test_143_also_where_gdal_waits_for_ever(
     (line,) = stderr.splitlines()
     assert line.startswith("terminated by force: a call did not return within 2 s; finished work ")
     assert line.endswith(f"continue with `disagg check {path} --quiet`")
-    assert seconds > SOON - 1  # not at once: `wait` above has the other end
+    assert SOON - 1 < seconds < GRACE_S  # when it was told to, not when it does by itself
     assert GRACE_S < 20  # Kubernetes kills after 30
     assert list(scratch.glob("disagg-*")) == []
 
