@@ -52,6 +52,10 @@ class Calendar:
                 return None
         return _PARSERS[self.step](self, text) if self.step in _PARSERS else None
 
+    def number_in_name(self, text: str) -> int | None:
+        """Return the number of a period as names of files write it, such as 2024.03 and 2024_03."""
+        return self.number(re.sub("[._]", "-", text))
+
     def of_day(self, day: date) -> int:
         """Return the number of the period that a day is in."""
         quarter = (day.month - 1) // 3

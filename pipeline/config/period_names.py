@@ -1,16 +1,18 @@
-"""How the names of files have the periods: as the counts write them, or by their labels.
+"""How the names of files have the periods: as the counts write them, or in another way.
 
-Excel writes a month as a date, and nobody names files by its first day. A file of ``{period}`` is
-looked for by the text of the counts first, and by the label, such as 2022-03, second.
+The counts may write a month as DHIS2 does, 202203, or as Excel does, by its first day; files of
+rain come as 2022.03. A file of ``{period}`` is looked for by the text of the counts first, by the
+label, such as 2022-03, second, and then by any other text that is of this period alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from geo.core.errors import name_first
 from pipeline.config.document import nearest_file
 from pipeline.config.periods import can_be_listed, period_files
 from pipeline.config.series import MARKS, Series, lag_of
@@ -18,15 +20,15 @@ from pipeline.storage.location import Storage
 
 PERIOD, YEAR = MARKS
 #: A date in a file's name.
-_DATE = re.compile(r"(?:19|20)\d\d(?:[-_]?[WwQq]?\d\d?)?(?:[-_]?\d\d)?")
+_DATE = re.compile(r"(?:19|20)\d\d(?:[-_.]?[WwQq]?\d\d?)?(?:[-_.]?\d\d)?")
 
 
 def named_files(
     data: Mapping[str, Any], base: Path, series: Series, storage: Storage
-) -> dict[str, frozenset[str]]:
-    """List what the files of each layer have in place of ``{period}``, by its path.
+) -> dict[str, dict[str, str]]:
+    """List what the files of each layer have in place of ``{period}``, by its path and by label.
 
-    Empty where the counts write the periods as their labels are, and for addresses whose files
+    Periods whose files are named as the counts write them are not in it, nor addresses whose files
     cannot be listed.
 
     Parameters
@@ -39,17 +41,32 @@ def named_files(
     storage : Storage
         Connection settings of object stores.
     """
-    if series.text(series.periods[0]) == series.periods[0] and all(
-        label == text for label, text in series.spelled.items()
-    ):
-        return {}
     years = [series.calendar.first(n).year for n in (series.first, series.last)]
-    found: dict[str, frozenset[str]] = {}
+    found: dict[str, dict[str, str]] = {}
     for path in _paths(data):
         # A lag begins before the first year, a forecast ends after the last.
         each = [path.replace(YEAR, str(year)) for year in range(years[0] - 1, years[1] + 2)]
         names = (period_files(own, base, storage) for own in dict.fromkeys(each))
-        found[path] = frozenset(name for files in names for name, _ in files)
+        found[path] = _by_label({name for files in names for name, _ in files}, series)
+    return found
+
+
+def _by_label(names: Collection[str], series: Series) -> dict[str, str]:
+    """Return the texts of periods that have no file by the text of the counts, by their label."""
+    return {
+        label: label if label in own else own[0]
+        for label, own in _of_periods(names, series).items()
+        if series.text(label) not in own and (label in own or len(own) == 1)
+    }
+
+
+def _of_periods(names: Collection[str], series: Series) -> dict[str, list[str]]:
+    """Return the texts that are of each period, by its label."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        number = series.calendar.number_in_name(name)
+        if number is not None:
+            found.setdefault(series.calendar.label(number), []).append(name)
     return found
 
 
@@ -80,7 +97,7 @@ def other_name(section: Mapping[str, Any], series: Series, period: str) -> str:
     return name.replace(PERIOD, label) if PERIOD in name and series.text(label) != label else ""
 
 
-def remedy_of(path: Path, section: Mapping[str, Any], series: Series) -> str:
+def remedy_of(path: Path, section: Mapping[str, Any], series: Series, period: str) -> str:
     """Return the remedy for files of all periods that are not there: never one file for them all.
 
     Parameters
@@ -90,27 +107,29 @@ def remedy_of(path: Path, section: Mapping[str, Any], series: Series) -> str:
     section : mapping
         The layer, as the configuration writes it.
     series : Series
+    period : str
+        The label of that period.
     """
     name = Path(str(section.get("path"))).name
     near = nearest_file(path)
     if PERIOD not in name or not path.parent.is_dir():
         return near
-    renamed = _renamed(path.parent, name, series)
-    if renamed:
-        return renamed
+    label = series.calendar.label(int(series.time_of(period)) - lag_of(section))
+    if several := _several(path.parent, name, series, label):
+        return several
     found = re.fullmatch(r"did you mean (.*)\?", near)
     like = "" if found is None else _DATE.sub(PERIOD, found[1])
     return f"did you mean {like}?" if PERIOD in like and like != name else ""
 
 
-def _renamed(folder: Path, name: str, series: Series) -> str:
-    """Say how to name files whose dates are written in another form; "" if there are none."""
+def _several(folder: Path, name: str, series: Series, label: str) -> str:
+    """Say which of several files of a period cannot be told apart; "" if there are none."""
     before, _, after = name.partition(PERIOD)
-    for each in sorted(one.name for one in folder.iterdir()):
-        date = each[len(before) : len(each) - len(after)]
-        if each != f"{before}{date}{after}" or not _DATE.fullmatch(date):
-            continue
-        label = series.label(date.replace("_", "-"))
-        if label not in (date, date.replace("_", "-")):
-            return f"rename the files, such as {each} to {before}{label}{after}"
-    return ""
+    files = [one.name for one in folder.iterdir()]
+    files = [each for each in files if each.startswith(before) and each.endswith(after)]
+    dates = {each[len(before) : len(each) - len(after)] for each in files}
+    own = _of_periods(dates, series).get(label, [])
+    if len(own) < 2:
+        return ""
+    names = name_first([f"{before}{date}{after}" for date in own])
+    return f"{names} are of {label}: name the one to use {before}{label}{after}"

@@ -218,7 +218,8 @@ def _missing_periods(config: Config, layer: str, each: list[tuple[str, str]]) ->
     written = layer if _has(config, layer) else _LAG.sub("", layer)  # of several lags
     place = config.document.place(_split(f"{written}.path")) if config.document else layer
     section, series = _section(config, written), config.series
-    remedy = remedy_of(Path(path), section, series) if series else nearest_file(Path(path))
+    near = nearest_file(Path(path))
+    remedy = remedy_of(Path(path), section, series, labels[0]) if series else near
     remedy = remedy or "correct the path"
     periods = config.series.periods if config.series is not None else ()
     by_period = len(each) > 1 or labels[0][:4] in Path(path).name  # else one file is of all periods

@@ -32,9 +32,9 @@ class Series:
     years : tuple of int or None
         That have a file of the population, by rising year: what is in ``{year}`` of its path. None
         where the path has no ``{year}``, or lies where files cannot be listed.
-    named : mapping of str to frozenset of str
-        What the files of a path with ``{period}`` have in its place, by the path as it is written:
-        where it is the label, and not the text of the counts, it is looked for by the label.
+    named : mapping of str to mapping of str to str
+        What the files of a path with ``{period}`` have in its place, by the path as it is written
+        and by label, where it is not the text of the counts.
     """
 
     calendar: Calendar
@@ -42,7 +42,7 @@ class Series:
     last: int
     spelled: Mapping[str, str] = field(default_factory=dict)
     years: tuple[int, ...] | None = None
-    named: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    named: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def periods(self) -> tuple[str, ...]:
@@ -150,9 +150,8 @@ class Series:
         year = str(self.calendar.first(number).year)
         found = replaced(section, {MARKS[0]: self.text(label), MARKS[1]: year})
         path = section.get("path") if isinstance(section, Mapping) else None
-        names = self.named.get(path, frozenset()) if isinstance(path, str) else frozenset()
-        if label in names and self.text(label) not in names:
-            found["path"] = replaced(path, {MARKS[0]: label, MARKS[1]: year})
+        if isinstance(path, str) and (name := self.named.get(path, {}).get(label)):
+            found["path"] = replaced(path, {MARKS[0]: name, MARKS[1]: year})
         cube = isinstance(section, Mapping) and section.get("aggregate")
         if cube and section.get("time") == MARKS[0]:
             window = section.get("window", 1)

@@ -34,9 +34,9 @@ _SUPPRESSED = Suppression()
 N_FILES = 5_000
 TITLED = {".csv", ".tsv", ".txt", ".xlsx"}  # tables that may have a title above the names
 _UNNAMED = re.compile(r"|column [A-Z]+|Unnamed: \d+")
-#: A date in a file's name: 2024, 2024-03, 202403, 2024_03_31, 2024-W13, 2024Q1.
+#: A date in a file's name: 2024, 2024-03, 2024.03, 202403, 2024_03_31, 2024-W13, 2024Q1.
 _DATE = re.compile(
-    r"(?<!\d)(?:19|20)\d\d(?:[-_]?[WwQq]\d\d?|[-_]?(?:0[1-9]|1[0-2])(?:[-_]?[0-3]\d)?)?(?!\d)"
+    r"(?<!\d)(?:19|20)\d\d(?:[-_.]?[WwQq]\d\d?|[-_.]?(?:0[1-9]|1[0-2])(?:[-_.]?[0-3]\d)?)?(?!\d)"
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -289,9 +290,8 @@ def _usable(each: RasterFile, found: Guess) -> bool:
         why = f"{len(each.labels)} files of periods, and the counts have one: add the one of theirs"
     elif each.sibling and not PEOPLE.search(each.name):
         why = f"is of one date, as {each.sibling} is of others: put them in one folder"
-    elif each.labels and not each.years and not set(each.labels) & _spellings(found):
-        why = f"its dates ({each.labels[0]}) are not written as those of the counts "
-        why += f"({found.texts[0]}): rename the files{_renamed(each, found)}"
+    elif each.labels and not each.years and (misdated := _misdated(each, found)):
+        why = misdated
     elif not _overlaps(about, found.areas):
         why = "does not overlap the areas"
     if why:
@@ -299,27 +299,27 @@ def _usable(each: RasterFile, found: Guess) -> bool:
     return not why
 
 
-def _spellings(found: Guess) -> set[str]:
-    """Return how files may have the periods: as the counts write them, and as ``time`` does."""
-    return {*found.texts, *_labels(found, found.texts)}
+def _misdated(each: RasterFile, found: Guess) -> str:
+    """Say why the files of a raster are not those of the periods of the counts; "" if they are."""
+    if set(each.labels) & set(found.texts):
+        return ""
+    own, wanted = Counter(_labels(found, each.labels)), _labels(found, found.texts)
+    if not own.keys() & set(wanted):
+        dates, texts = (sorted(of)[:: max(len(of) - 1, 1)] for of in (each.labels, found.texts))
+        return f"its dates ({' to '.join(dates)}) are not of the periods of the counts " + (
+            f"({' to '.join(texts)})"
+        )
+    several = [label for label in wanted if own[label] > 1 and label not in each.labels]
+    return f"has {own[several[0]]} files of {several[0]}; a period needs one" if several else ""
 
 
 def _labels(found: Guess, texts: Sequence[str]) -> list[str]:
-    """Return the labels of periods, such as 2022-03 of 202203 and of 2022-03-01."""
+    """Return the labels of periods, such as 2022-03 of 202203, 2022.03 and of 2022-03-01."""
     if found.step is None:
         return []
     calendar = Calendar(found.step, found.week or "monday")
-    numbers = [calendar.number(text.replace("_", "-")) for text in texts]
+    numbers = [calendar.number_in_name(text) for text in texts]
     return [calendar.label(number) for number in numbers if number is not None]
-
-
-def _renamed(each: RasterFile, found: Guess) -> str:
-    """Return an example of a file's name with the period as ``{period}`` stands for it."""
-    old, new = each.labels[:1], _labels(found, each.labels[:1])
-    if not new:
-        return ""
-    names = (each.path.rpartition("/")[2].replace("{period}", text) for text in (*old, *new))
-    return ", such as {} to {}".format(*names)
 
 
 def _words(each: RasterFile) -> str:

@@ -24,9 +24,11 @@ def _dated(directory: Path, form: str) -> Path:
     return config
 
 
-@pytest.mark.parametrize("form", ["{}-{}-01", "{}-{}"])
+@pytest.mark.parametrize("form", ["{}-{}-01", "{}-{}", "{}{}", "v2.0.{}.{}", "{}_{}_01", "{}{}15"])
 def test_files_may_be_named_by_the_table_or_by_the_month(tmp_path: Path, form: str) -> None:
     path = _dated(tmp_path, form)
+    head = form.partition("{")[0]
+    path.write_text(path.read_text().replace("rain_{period}", f"rain_{head}{{period}}"))
     config = load_config(path)
     for month in MONTHS:
         name = f"rain_{form.format(*month.split('-'))}.tif"
@@ -54,17 +56,29 @@ def test_a_missing_file_has_both_names(tmp_path: Path) -> None:
     assert "rain_2024-03-01.tif nor rain_2024-03.tif, of 2024-03; add it" in said
 
 
-@pytest.mark.parametrize(
-    ("form", "remedy"),
-    [
-        ("{}{}", "rename the files, such as rain_202401.tif to rain_2024-01.tif"),
-        ("fall_{}-{}", "did you mean rain_fall_{period}.tif?"),
-    ],
-)
-def test_one_file_is_never_proposed_for_all_periods(tmp_path: Path, form: str, remedy: str) -> None:
-    said = _told(_dated(tmp_path, form))
+def test_one_file_is_never_proposed_for_all_periods(tmp_path: Path) -> None:
+    said = _told(_dated(tmp_path, "fall_{}-{}"))
     assert "no file of 6 of 6 periods" in said
-    assert remedy in said
+    assert "did you mean rain_fall_{period}.tif?" in said
+
+
+def test_of_several_files_of_a_period_none_is_guessed(tmp_path: Path) -> None:
+    path = _dated(tmp_path, "{}{}05")
+    for month in MONTHS:
+        each = tmp_path / f"rain_{month.replace('-', '')}05.tif"
+        (tmp_path / each.name.replace("05.tif", "15.tif")).write_bytes(each.read_bytes())
+    said = _told(path)
+    assert "no file of 6 of 6 periods" in said
+    assert "rain_20240105.tif, rain_20240115.tif are of 2024-01: name the one to use " in said
+
+
+def test_files_of_dhis2_months_serve_a_table_of_months(tmp_path: Path) -> None:
+    path = write_inputs(tmp_path)
+    for month in MONTHS:
+        old = tmp_path / f"rain_{month}.tif"
+        old.rename(tmp_path / f"rain_{month.replace('-', '')}.tif")
+    assert load_config(path).at("2024-03").covariates["rain"].path.endswith("rain_202403.tif")
+    assert all_problems(path)[0] == []
 
 
 def test_periods_without_counts_are_written_as_the_others(tmp_path: Path) -> None:

@@ -497,13 +497,13 @@ def test_files_that_cannot_be_layers_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _files(tmp_path)
-    write_raster(tmp_path / "rain_2024_01.tif", rain(0))
-    write_raster(tmp_path / "rain_2024_02.tif", rain(1))
+    write_raster(tmp_path / "rain_2019_01.tif", rain(0))
+    write_raster(tmp_path / "rain_2019_02.tif", rain(1))
     (tmp_path / "later").mkdir()
     write_raster(tmp_path / "later" / "people.tif", people())
     assert main(["init", str(tmp_path), "--yes"]) == 0
     out = capsys.readouterr().out
-    assert "not used: rain_{period}.tif: its dates (2024_01) are not written as" in out
+    assert "not used: rain_{period}.tif: its dates (2019_01 to 2019_02) are not of the" in out
     assert "not used: later/people.tif: people.tif is nearer" in out
     assert "covariates" not in yaml.safe_load((tmp_path / "disagg.yaml").read_text())
 

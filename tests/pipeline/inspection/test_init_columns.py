@@ -153,21 +153,32 @@ def _dated(directory: Path, form: str) -> None:
         write_raster(own / f"rain_{name}.tif", rain(n))
 
 
-def test_dates_of_another_form_are_told_how_to_be_named(tmp_path: Path) -> None:
-    _dated(tmp_path, "%Y%m")
+@pytest.mark.parametrize("form", ["%Y-%m", "%Y%m", "v2.0.%Y.%m"])
+def test_files_of_months_serve_dates_of_excel(tmp_path: Path, form: str) -> None:
+    _dated(tmp_path, form)
     assert _init(tmp_path) == 0
-    assert "covariates" not in _found(tmp_path)
-    text = (tmp_path / "disagg.yaml").read_text()
-    assert "rename the files, such as rain_202401.tif to rain_2024-01.tif" in text
-    why = "is of one date, as rain_{period}.tif is of others: put them in one folder"
-    assert f"later/rain_202407.tif: {why}" in text
-
-
-def test_files_of_months_serve_dates_of_excel(tmp_path: Path) -> None:
-    _dated(tmp_path, "%Y-%m")
-    assert _init(tmp_path) == 0
-    assert _found(tmp_path)["covariates"] == {"rain": {"path": "rain_{period}.tif"}}
+    head = form.partition("%")[0]
+    path = f"rain_{head}{{period}}.tif"
+    ((_, rain_of),) = _found(tmp_path)["covariates"].items()
+    assert rain_of == {"path": path}
     assert all_problems(tmp_path / "disagg.yaml")[0] == []
+    last = (tmp_path / "disagg.yaml").read_text()
+    why = f"is of one date, as {path} is of others: put them in one folder"
+    assert f"later/{pd.Timestamp('2024-07').strftime(f'rain_{form}.tif')}: {why}" in last
+
+
+def test_files_of_other_dates_are_told(tmp_path: Path) -> None:
+    _dated(tmp_path, "%Y%m%d")
+    for each in tmp_path.glob("rain_*.tif"):
+        (tmp_path / each.name.replace("01.tif", "11.tif")).write_bytes(each.read_bytes())
+    assert _init(tmp_path) == 0
+    assert "has 2 files of 2024-01; a period needs one" in (tmp_path / "disagg.yaml").read_text()
+    for each in tmp_path.glob("rain_*.tif"):
+        each.rename(tmp_path / each.name.replace("_2024", "_2019"))
+    assert _init(tmp_path) == 0
+    text = (tmp_path / "disagg.yaml").read_text()
+    told = "its dates (20190101 to 20190611) are not of the periods of the counts"
+    assert f"{told} (2024-01-01 to 2024-06-01)" in text
 
 
 def test_an_answer_is_obeyed_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
