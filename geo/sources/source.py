@@ -16,6 +16,7 @@ import numpy as np
 from affine import Affine
 from pyproj import CRS
 
+from geo.core.calendar import Calendar, days_of
 from geo.core.columns import suggest
 from geo.core.errors import GridError, InputError, Problem, name_first
 from geo.grids.grid import Grid, Tile
@@ -333,11 +334,15 @@ def check_band(path: str, band: int, n: int) -> None:
 
 
 def of_time(path: str, bands: Sequence[Band], time: str | None) -> list[Band]:
-    """Return the bands whose time is, or begins with, a given one; InputError if there is none."""
+    """Return the bands whose time is, begins with, or lies in a given one; InputError if none."""
     if time is None:
         return list(bands)
     start = re.escape(time.strip().replace(" ", "T"))
     kept = [each for each in bands if re.match(rf"{start}(?!\d)", each.time)]
+    if not kept and (span := days_of(time)):
+        days = [Calendar("day").number(each.time[:10]) for each in bands]
+        within = range(span[0].toordinal(), span[1].toordinal())
+        kept = [each for each, day in zip(bands, days, strict=True) if day in within]
     if not kept:
         raise unknown(path, "time", time, names(bands, "time"))
     return kept

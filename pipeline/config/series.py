@@ -152,12 +152,18 @@ class Series:
         path = section.get("path") if isinstance(section, Mapping) else None
         if isinstance(path, str) and (name := self.named.get(path, {}).get(label)):
             found["path"] = replaced(path, {MARKS[0]: name, MARKS[1]: year})
-        cube = isinstance(section, Mapping) and section.get("aggregate")
-        if cube and section.get("time") == MARKS[0]:
-            window = section.get("window", 1)
-            first = number - (window if isinstance(window, int) and window > 0 else 1) + 1
-            found["time"] = self.calendar.days(number, first)
+        if isinstance(section, Mapping) and section.get("time") == MARKS[0]:
+            found["time"] = self._time(section, number)
         return found
+
+    def _time(self, section: Mapping[str, Any], number: int) -> str:
+        """Return the time of a file's bands for a period: they have dates, as calendars do."""
+        if not section.get("aggregate"):
+            dated = self.calendar.step in ("week", "quarter")
+            return self.calendar.days(number) if dated else self.calendar.label(number)
+        window = section.get("window", 1)
+        first = number - (window if isinstance(window, int) and window > 0 else 1) + 1
+        return self.calendar.days(number, first)
 
 
 def series_of(

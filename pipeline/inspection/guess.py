@@ -330,25 +330,25 @@ def _words(each: RasterFile) -> str:
 
 def _by_time(each: RasterFile, found: Guess) -> bool:
     """Return whether a raster has one band of each period of the counts."""
-    times = [band.time for band in each.about.bands]
-    texts = set(found.texts) if found.step is not None else set()
-    return bool(texts) and len(times) > 1 and all(_n_within(times, text) == 1 for text in texts)
+    own, wanted = _band_labels(each, found), _labels(found, found.texts)
+    return bool(wanted) and own.total() > 1 and all(own[label] == 1 for label in wanted)
 
 
-def _n_within(times: Sequence[str], text: str) -> int:
-    return len([time for time in times if re.match(rf"{re.escape(text)}(?!\d)", time)])
+def _band_labels(each: RasterFile, found: Guess) -> Counter[str]:
+    """Return how many bands of a raster each period has, by its label."""
+    return Counter(_labels(found, [band.time[:10] for band in each.about.bands]))
 
 
 def _choice(each: RasterFile, found: Guess) -> str:
     """Return the keys that make one layer of several bands."""
     times = [band.time for band in each.about.bands]
-    texts = sorted(set(found.texts))
+    own, wanted = _band_labels(each, found), _labels(found, found.texts)
     years = {time[:4] for time in times}
     if found.step is None or not all(times) or (len(years) == len(times) and found.step != "year"):
         return "`band`, `time` or `aggregate`" if each.variable else ANY_OF_BANDS
-    if any(_n_within(times, text) > 1 for text in texts):
+    if any(own[label] > 1 for label in wanted):
         return '`time: "{period}"` and `aggregate: mean` (or sum, min, max)'
-    gone = [text for text in texts if not _n_within(times, text)]
+    gone = sorted(label for label in wanted if not own[label])
     return f'`time: "{{period}}"`, when it has {name_first(gone)}'
 
 

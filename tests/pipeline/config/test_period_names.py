@@ -7,8 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from geo.core.calendar import Calendar
 from pipeline.cli.check import all_problems
 from pipeline.config.reader import load_config
+from pipeline.config.series import Series
 from tests.pipeline.series_inputs import MONTHS, write_inputs
 
 
@@ -86,3 +88,27 @@ def test_periods_without_counts_are_written_as_the_others(tmp_path: Path) -> Non
     series = load_config(path).known_series
     assert series.text(*series.following(1)) == "2024-07-01"
     assert series.text("2024-03") == "2024-03-01"
+
+
+@pytest.mark.parametrize(
+    ("step", "text", "time"),
+    [
+        ("month", "202403", "2024-03"),
+        ("month", "2024-03-01", "2024-03"),
+        ("quarter", "2024-Q1", "2024-01-01/2024-03-31"),
+        ("week", "2024-W13", "2024-03-25/2024-03-31"),
+    ],
+)
+def test_bands_of_a_file_have_dates_however_the_counts_write_theirs(
+    step: str, text: str, time: str
+) -> None:
+    series = series_of_texts(step, text)
+    data = {"covariates": {"rain": {"path": "rain.nc", "time": "{period}"}}}
+    assert series.of(data, series.periods[0])["covariates"]["rain"]["time"] == time
+
+
+def series_of_texts(step: str, text: str) -> Series:
+    calendar = Calendar(step)
+    number = calendar.number(text)
+    assert number is not None
+    return Series(calendar, number, number, {calendar.label(number): text})

@@ -15,8 +15,10 @@ import typer
 import xarray as xr
 import yaml
 
+from geo.sources.registry import source_of
 from pipeline.cli.check import all_problems
 from pipeline.cli.main import main
+from pipeline.config.reader import load_config
 from pipeline.inspection.columns import count_columns, step_of
 from pipeline.inspection.folder import Folder
 from pipeline.inspection.response import response_columns
@@ -159,6 +161,27 @@ def _cubes(directory: Path) -> None:
     write_cube(directory / "climate.nc", months, "rain", "temp")
     days = pd.date_range(f"{MONTHS[0]}-01", periods=31 * len(MONTHS), freq="D")
     write_cube(directory / "daily.nc", days, "wind")
+
+
+@pytest.mark.parametrize("form", ["%Y%m", "%Y-%m-%d"])
+def test_a_cube_dated_by_the_middle_of_months_has_a_band_of_each(tmp_path: Path, form: str) -> None:
+    """Monthly means of climate data are so dated; tables of DHIS2 have 202401, Excel a day."""
+    areas().to_file(tmp_path / "areas.gpkg")
+    table = counts()
+    table["month"] = pd.to_datetime(table["month"]).dt.strftime(form)
+    table.to_csv(tmp_path / "cases.csv", index=False)
+    write_raster(tmp_path / "people.tif", people())
+    months = pd.date_range(f"{MONTHS[0]}-16", periods=len(MONTHS), freq="30D")
+    write_cube(tmp_path / "climate.nc", months, "rain")
+    assert main(["init", str(tmp_path), "--yes"]) == 0
+    ((name, layer),) = yaml.safe_load((tmp_path / "disagg.yaml").read_text())["covariates"].items()
+    assert layer == {"path": "climate.nc", "time": "{period}"}
+    config = load_config(tmp_path / "disagg.yaml")
+    with xr.open_dataset(tmp_path / "climate.nc") as cube:
+        for number, label in enumerate(MONTHS):
+            spec = config.at(label).covariates[name]
+            source = source_of(spec.path, spec.choice)
+            np.testing.assert_array_equal(source.read(), cube["rain"][number])
 
 
 TITLED = {
