@@ -27,8 +27,8 @@ def past_suspicions(
     The count of an area is expected to be the median of its other periods, times how the counts of
     all other areas are in the period to their mean. It is suspicious if it is 20 times more or
     less than that and than the periods before and after, and the larger of both is at least 100
-    cases. Numbers that are not whole among whole ones are told as well, and periods without any
-    count between others.
+    cases. Numbers that are not whole among whole ones are told as well, periods without any count
+    between others, and those in which all counts are 0 beside many cases before and after.
 
     Parameters
     ----------
@@ -46,6 +46,11 @@ def past_suspicions(
     y = np.stack([counts.to_numpy(np.float64) for counts, _, _ in periods.values()], axis=1)
     labels, latest = np.array(list(map(config.series.label, periods))), str(config.period)
     place = f"counts ({spec.path})" if spec.path else "counts (column of the areas)"
+    if nowhere := [str(label) for label in labels[_nowhere(y)]]:
+        text = f"column {spec.value!r} has not one case in any area in {name_first(nowhere)}, "
+        text += f"and {LARGE:.0f} and more in the periods beside"
+        remedy = "if nobody reported, leave the cells empty: 0 says that nobody was ill"
+        found.append(Suspicion("zeros", place, text, remedy))
     odd, expected = _alone(y)
     odd[:, labels == latest] = False  # of this one the areas around tell more
     if 0 < odd.sum() <= max(1.0, FEW * np.isfinite(y).sum()):
@@ -93,6 +98,15 @@ def _without_counts(
     remedy = f"add the counts, or see how the table writes {'it' if len(empty) == 1 else 'them'}; "
     remedy += "else it is predicted from the others"
     return [Suspicion("periods", place, text, remedy)]
+
+
+def _nowhere(y: np.ndarray) -> np.ndarray:
+    """Return the periods of (n_area, n_period) counts that are all 0 between many, (n_period,)."""
+    total = np.where(np.isfinite(y).any(axis=0), np.nansum(y, axis=0), np.nan)
+    around = np.pad(total, 1, constant_values=np.nan)
+    beside = np.fmin(around[:-2], around[2:])
+    found: np.ndarray = (total == 0) & (beside >= LARGE) & (np.nanmedian(total) >= LARGE)
+    return found
 
 
 def _alone(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

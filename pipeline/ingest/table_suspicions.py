@@ -17,7 +17,7 @@ from geo.core.columns import (
 from geo.core.errors import InputError, name_first
 from geo.sources.boundary_formats import takes_encoding
 from geo.tables.encodings import garbled, likely_encoding
-from geo.tables.registry import read_table
+from geo.tables.registry import TABLES, read_table
 from geo.tables.response_column import MOST_CHARACTERS, MOST_UNKNOWN
 from geo.tables.table_csv import WINDOWS
 from pipeline.config.input_schema import Areas
@@ -52,7 +52,10 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
         if len(table) > MOST_ROWS:  # no table of areas: what is wrong with it is a problem
             return found
     frame = areas if table is None else table
-    found += _value_suspicions(config, frame, place)
+    at, word = (np.arange(1, len(areas) + 1), "feature")
+    if spec.path is not None and table is not None:
+        at, word = rows, TABLES.of(str(spec.path)).row_word
+    found += _value_suspicions(config, frame, place, [f"{word} {row}" for row in at])
     if table is None:
         return found
     if short := table.attrs.get("short"):
@@ -82,7 +85,9 @@ def table_suspicions(config: Config, areas: gpd.GeoDataFrame) -> list[Suspicion]
     return found
 
 
-def _value_suspicions(config: Config, frame: pd.DataFrame, place: str) -> list[Suspicion]:
+def _value_suspicions(
+    config: Config, frame: pd.DataFrame, place: str, rows: list[str]
+) -> list[Suspicion]:
     """Return suspicions about the column of the counts: it has the ids, or no count is known."""
     spec, suppression = config.response, suppression_of(config)
     own, column = spec.id or config.areas.id, spec.value
@@ -103,7 +108,29 @@ def _value_suspicions(config: Config, frame: pd.DataFrame, place: str) -> list[S
         remedy = "ask for the counts, or for those of longer periods or larger areas: from "
         remedy += "intervals alone a map tells little"
         return [Suspicion("suppressed", place, text, remedy)]
-    return []
+    return _unweighted(config, frame, place, rows)
+
+
+def _unweighted(
+    config: Config, frame: pd.DataFrame, place: str, rows: list[str]
+) -> list[Suspicion]:
+    """Return the suspicion that rows have a value, and no weight or number tested beside it."""
+    spec = config.counts
+    other = None if spec is None else spec.tested or spec.weight
+    if spec is None or other is None or list(map(str, frame.columns)).count(other) != 1:
+        return []
+    ids = id_text(frame[spec.id or config.areas.id])
+    cells = zip(frame[spec.value], frame[other], rows, ids, strict=True)
+    alone = [
+        f"{row} (id {own})"
+        for value, weight, row, own in cells
+        if is_missing(weight) and not is_missing(value)
+    ]
+    if not alone:
+        return []
+    text = f"column {spec.value!r} has a value and column {other!r} none in "
+    text += f"{name_first(alone, N_NAMED)}: taken as no value"
+    return [Suspicion("cells", place, text, f"complete column {other!r}")]
 
 
 def encoding_suspicions(

@@ -109,3 +109,15 @@ def test_months_without_the_largest_area_are_not_odd(tmp_path: Path) -> None:
     (text,) = told(y, tmp_path)
     (expected,) = re.findall(r"2022-07 \(A01: 3,000, by its other periods about ([\d.]+)\)", text)
     assert 20 < float(expected) < 40
+
+
+@pytest.mark.parametrize("month", [5, N_PERIOD - 1])
+def test_a_month_of_zeros_beside_many_cases_is_told(month: int, tmp_path: Path) -> None:
+    y = counted(5)
+    y[:, month] = 0
+    said = told(y, tmp_path)
+    label = f"{2022 + month // 12}-{1 + month % 12:02d}"
+    text = f"zeros: column 'cases' has not one case in any area in {label}, and 100 and more in"
+    assert said[0].startswith(text)
+    y[:, month - 2 : month + 3] = 0  # cases come and go
+    assert not any(each.startswith("zeros") for each in told(y, tmp_path))

@@ -63,6 +63,14 @@ def test_a_sparse_country_modelled_counts_and_a_survey_raise_none(files: Any) ->
         "output": {"dir": "out", "exceedance": [5, 20, 50]},
     }
     assert found(files) == {}
+    table = (
+        (files.directory / "cases.csv").read_text().replace(",3,230", ",3,").replace(",5,250", ",,")
+    )
+    (files.directory / "cases.csv").write_text(table)
+    told = found(files)["cells"]
+    assert (
+        f"column 'cases' has a value and column 'tested' none in row 5 (id {files.ids[3]})" in told
+    )
 
 
 def test_several_mistakes_and_their_remedies(files: Any) -> None:
