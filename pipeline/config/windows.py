@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from geo.core.calendar import Calendar
+from geo.core.errors import name_first
 from pipeline.config.series import EXAMPLE, Series
 
 _LAST = re.compile(r"last[ _](\d{1,4})", re.IGNORECASE)
@@ -73,6 +74,27 @@ def windows_of(
             name = f"last_{len(labels)}"
         found.setdefault(name, Window(text, name, labels))
     return list(found.values()), lacking
+
+
+def left_out(
+    series: Series, periods: str | Sequence[str], windows: Sequence[str], n_ahead: int
+) -> list[str]:
+    """Say which of ``output.periods`` and ``output.windows`` a run cannot map.
+
+    Parameters
+    ----------
+    series : Series
+    periods, windows : str or sequence of str
+        The keys.
+    n_ahead : int
+        Forecasts that are mapped.
+    """
+    has = f"not mapped, this run has {series.periods[0]} to "
+    _, absent = periods_to_map(series, periods, series.periods[-1])
+    found = [f"output.periods: {name_first(absent)}: {has}{series.periods[-1]}"] if absent else []
+    last = (*series.periods, *series.following(n_ahead))[-1]
+    _, lacking = windows_of(series, windows, n_ahead)
+    return [*found, *(f"output.windows: {text}: {has}{last}" for text in lacking)]
 
 
 def ends_of(text: str, calendar: Calendar, last: int = 0) -> tuple[int, int] | None:

@@ -19,6 +19,7 @@ from geo.sources.distance import DistanceSource
 from geo.sources.source import Source
 from geo.sources.zonal import exact_people
 from pipeline.config.schema import Config
+from pipeline.config.windows import left_out
 from pipeline.ingest.area_value_suspicions import area_value_suspicions
 from pipeline.ingest.change_suspicions import change_suspicions
 from pipeline.ingest.class_profile import ClassesProfile, profile_classes
@@ -208,6 +209,7 @@ def examine(
         periods=periods,
         rasters=rasters,
         classes=classes,
+        left_out=_left_out(config),
     )
     kept = [each for each in found + more if not config.check.accepts(each.code, each.place)]
     if any(each.grave and each.code == "rate" for each in kept):  # it names the unit of people, too
@@ -215,6 +217,14 @@ def examine(
     lighter = tuple(each for each in kept if not each.grave)
     grave = tuple(each.problem() for each in kept if each.grave)
     return Examined(profile, lighter, grave, people, below)
+
+
+def _left_out(config: Config) -> tuple[str, ...]:
+    """Say what of the output of a series a run cannot map."""
+    series, output = config.series, config.output
+    if series is None:
+        return ()
+    return tuple(left_out(series, output.periods, output.windows, output.forecast))
 
 
 def _lacks(members: Membership, exposure: GridExposure, written: GridSummary) -> list[str]:

@@ -168,6 +168,8 @@ class Profile:
         Population and covariates.
     classes : tuple of ClassesProfile
         Of each raster of classes.
+    left_out : tuple of str
+        What of the output a run cannot map.
     """
 
     areas: AreaProfile | None
@@ -183,6 +185,7 @@ class Profile:
     periods: tuple[CountProfile, ...]
     rasters: tuple[RasterProfile, ...]
     classes: tuple[ClassesProfile, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ def profile_lines(profile: Profile, *, periods: bool = True) -> list[tuple[str, 
     if periods:
         lines += [(each.period or "", _counts(each, profile)) for each in profile.periods]
     lines += [("classes", _classes(each)) for each in profile.classes]
+    lines += [("output", each) for each in profile.left_out]
     return lines
 
 

@@ -35,6 +35,8 @@ class PeriodDraws:
         mean something.
     least, most : (n_period, n_area) float64
         Ends of the interval of a suppressed count; the observed count, the default, of others.
+    tested : (n_period, n_area) float64
+        Number tested; NaN, the default, under a likelihood without trials.
     """
 
     times: np.ndarray
@@ -46,8 +48,11 @@ class PeriodDraws:
     known: np.ndarray
     least: Any = None
     most: Any = None
+    tested: Any = None
 
     def __post_init__(self) -> None:
+        if self.tested is None:
+            object.__setattr__(self, "tested", np.full(self.people.shape, np.nan))
         for name in ("least", "most"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, self.observed)
@@ -111,6 +116,7 @@ def draw_periods(
         np.stack([own.known_trials & own.known_exposure for own in (each(0) for each in stores)]),
         np.stack([own.least for own in about]),
         np.stack([own.most for own in about]),
+        np.stack([own.tested for own in about]),
     )
 
 
@@ -173,7 +179,7 @@ def tabulate_periods(
         ``lower``, ``upper`` of the expected count;
         ``rate``, ``rate_lower``, ``rate_upper``; ``count_lower``, ``count_upper``, the predictive
         interval of the count, empty where the number tested is not known, as the expected count
-        is; ``people``; ``outbreak`` and ``anomaly``, of :func:`seasonal`;
+        is; ``people``; ``tested``, of positives; ``outbreak`` and ``anomaly``, of :func:`seasonal`;
         ``forecast``.
     """
     tails = [(1 - interval) / 2, (1 + interval) / 2]
@@ -181,6 +187,7 @@ def tabulate_periods(
     rate = rate_per * draws.rate
     rate_lower, rate_upper = np.quantile(rate, tails, axis=0)
     count_lower, count_upper = count_ends(draws.counts, interval)
+    tested = np.where(draws.known, draws.tested, np.nan)
     columns = {
         "observed": draws.observed,
         **interval_columns(draws.observed, draws.least, draws.most),
@@ -193,6 +200,7 @@ def tabulate_periods(
         "count_lower": np.where(draws.known, count_lower, np.nan),
         "count_upper": np.where(draws.known, count_upper, np.nan),
         "people": draws.people,
+        **({"tested": tested} if np.isfinite(tested).any() else {}),
         **seasonal(draws, season),
     }
     n_area = len(ids)

@@ -19,7 +19,7 @@ from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import SECTIONS
-from pipeline.config.windows import Window, periods_to_map
+from pipeline.config.windows import Window, left_out, periods_to_map, windows_of
 from pipeline.levels.levels import grid_of
 from pipeline.prediction.ahead import told_ahead
 from pipeline.prediction.cube import Cube
@@ -37,7 +37,6 @@ from pipeline.prediction.windows import (
     WindowInputs,
     map_window,
     tabulate_window,
-    wanted_windows,
     with_means,
 )
 from pipeline.products.csv_table import write_csv
@@ -114,7 +113,10 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     ahead = series.following(config.output.forecast)
     if told := told_ahead(read_ahead(config), config.moving(), ahead):
         context.progress.log(f"predict: forecasts: {told}")
-    windows = wanted_windows(config, context.progress)
+    output = config.output
+    for text in left_out(series, output.periods, output.windows, output.forecast):
+        context.progress.log(f"predict: {text}")
+    windows, _ = windows_of(series, output.windows, output.forecast)
     table, of_windows = _table(context, config, store, model, ahead, windows)
     fitted = context.record.get("fit", {}).get("summary", {})
     revised = _revised(context, config, table) if fitted.get("updated") else []
@@ -124,12 +126,7 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
             f"mapped again ({PERIODS}/)"
         )
     latest = str(config.period)
-    asked, absent = periods_to_map(series, config.output.periods, latest)
-    if absent:
-        context.progress.log(
-            f"predict: output.periods: {name_first(absent)}: not mapped, for periods are "
-            f"{series.periods[0]} to {series.periods[-1]}"
-        )
+    asked, _ = periods_to_map(series, output.periods, latest)
     mapped = {*asked, *revised, *ahead, latest}
     labels = [label for label in (*series.periods, *ahead) if label in mapped]
     years = _years(config, table, labels)

@@ -20,8 +20,7 @@ from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.level_schema import TRAINING
 from pipeline.config.schema import Config
-from pipeline.config.windows import Window, windows_of
-from pipeline.core.progress import Progress
+from pipeline.config.windows import Window
 from pipeline.levels.levels import grid_of
 from pipeline.prediction.area_description import describe_areas
 from pipeline.prediction.period_table import PeriodDraws
@@ -42,19 +41,6 @@ from pipeline.store.level_areas import make_level
 WINDOW_PIXELS = 1024
 #: Of the generator of a window's functions: other maps stay as they are where a window is added.
 SEED = 7
-
-
-def wanted_windows(config: Config, progress: Progress) -> list[Window]:
-    """Return the windows to map; log those that the series does not have whole."""
-    series, output = config.known_series, config.output
-    found, lacking = windows_of(series, output.windows, output.forecast)
-    last = (*series.periods, *series.following(output.forecast))[-1]
-    for text in lacking:
-        progress.log(
-            f"predict: output.windows: {text}: not mapped, this run has {series.periods[0]} to "
-            f"{last}"
-        )
-    return found
 
 
 @dataclass(frozen=True)

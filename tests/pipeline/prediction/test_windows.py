@@ -17,16 +17,16 @@ import models
 from geo.core.calendar import Calendar
 from geo.grids.grid import Tile
 from models.temporal.posterior import path_posterior
+from pipeline.cli.check import all_problems
 from pipeline.config.reader import load_config
 from pipeline.config.series import Series
-from pipeline.config.windows import ends_of, windows_of
-from pipeline.core.progress import Silent
+from pipeline.config.windows import ends_of, left_out, windows_of
+from pipeline.inspection.words import profile_lines
 from pipeline.prediction.period_table import PeriodDraws, tabulate_periods
 from pipeline.prediction.windows import (
     WindowMaps,
     WindowPeriod,
     tabulate_window,
-    wanted_windows,
     with_means,
 )
 from pipeline.products.moving_grids import NOWHERE, MovingGrids
@@ -68,17 +68,17 @@ def test_what_is_no_window_is_not_read_as_one(text: str) -> None:
 
 
 def test_windows_that_are_not_whole_are_said_and_left_out(quarters: Path) -> None:
-    config, said = load_config(quarters.parent / "disagg.yaml"), list[str]()
-    progress = Silent()
-    progress.log = said.append  # type: ignore[method-assign]
-    found = wanted_windows(config, progress)
+    config = load_config(quarters.parent / "disagg.yaml")
+    series, output = config.known_series, config.output
+    found, _ = windows_of(series, output.windows, output.forecast)
     assert [each.name for each in found] == ["2022-Q1", "last_4", "2022-Q4_2023-Q3"]
-    assert said == [
-        "predict: output.windows: 2023-Q1..2023-Q4: not mapped, this run has 2022-Q1 to 2023-Q3"
-    ]
+    said = "output.windows: 2023-Q1..2023-Q4: not mapped, this run has 2022-Q1 to 2023-Q3"
+    assert left_out(series, "all", output.windows, output.forecast) == [said]
+    _, _, examined, _ = all_problems(quarters.parent / "disagg.yaml")
+    assert examined is not None
+    assert ("output", said) in profile_lines(examined.profile)
     assert {path.name for path in (quarters / "windows").iterdir()} == {e.name for e in found}
     # Two ways to write one window are one map.
-    series = config.known_series
     assert len(windows_of(series, ["last 4", "last_4"])[0]) == 1
 
 
@@ -286,10 +286,12 @@ def test_rates_among_people_tested_are_means_of_the_periods() -> None:
     known = np.array([[True, True, False], [True, True, True]])
     ones = np.ones((2, 3))
     draws = PeriodDraws(
-        np.arange(2.0), rate * tested, rate * tested, tested, ones, 0.15 * tested, known
-    )
+        np.arange(2.0), rate * tested, rate * tested, tested, ones, 0.15 * tested, known,
+        tested=tested,
+    )  # fmt: skip
     ids, labels = ["a", "b", "c"], ["2024-01", "2024-02"]
     periods = tabulate_periods(draws, ids, labels, dict.fromkeys(labels, False), 0.9, 100.0, None)
+    np.testing.assert_array_equal(periods["tested"], [10, 20, np.nan, 1000, 20, 30])
     window = with_means(
         tabulate_window(draws, [0, 1], ids, 0.9, 100.0, alike=True), periods, labels, alike=True
     )
