@@ -69,7 +69,7 @@ FAULTS = [
          "tests/geo/grids tests/geo/sources/test_align.py"),
         ("geo/sources/zonal.py", "values = values * grid.area_km2(tile)", "pass",
          "tests/pipeline/ingest/test_coarse_grid.py"),
-        ("geo/tables/response_column.py", 'and ids.duplicated().any()', 'and False',
+        ("geo/tables/response_column.py", 'twice=bool(ids.duplicated().any())', 'twice=False',
          "tests/geo/tables tests/corpus"),
         ("geo/core/text_safety.py", "return f\"'{value}\"", "return value",
          "tests/geo/core/test_text_safety.py"),

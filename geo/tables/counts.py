@@ -7,7 +7,6 @@ An area may have none: it has no row, or a cell that is empty or one of
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import geopandas as gpd
 import numpy as np
@@ -15,9 +14,8 @@ import pandas as pd
 
 from geo.core.columns import LABELS, WHOLE, is_missing
 from geo.core.errors import Problem
-from geo.core.spelling import USUAL, Spelling
 from geo.core.suppressed import Suppression
-from geo.tables.response_column import ResponseColumn, read_column
+from geo.tables.response_column import ResponseColumn, ResponseTable
 
 #: At the end of a finding, a cell that may be a withheld count: <5.5, *, ...
 _MARK = re.compile(r"'(?:[<>≤].*|[^\w.,]+)'\)$")
@@ -25,20 +23,14 @@ LARGEST = 1e15  # of a count or value: above, numbers are no longer told apart b
 
 
 def read_counts(
-    path: str | Path | None,
-    areas: gpd.GeoDataFrame,
-    id_column: str,
+    table: ResponseTable,
     value_column: str,
     problems: list[Problem],
     *,
     partial: bool = False,
-    row_filter: tuple[str, str] | None = None,
     signed: bool = False,
     whole: bool = False,
     suppression: Suppression | None = None,
-    sheet: str | None = None,
-    layer: str | None = None,
-    spelling: Spelling = USUAL,
 ) -> pd.Series | None:
     """Read the count of each area, and check that each count has its area.
 
@@ -46,12 +38,8 @@ def read_counts(
 
     Parameters
     ----------
-    path : str, Path or None
-        Table, see :data:`geo.tables.registry.TABLES`; None for a column of the areas.
-    areas : GeoDataFrame
-        What :func:`geo.sources.boundary.read_areas` returned.
-    id_column, value_column : str
-        Columns of the table.
+    table : ResponseTable
+    value_column : str
     problems : list of Problem
         Problems are appended: no such file or column; counts that are negative or not numbers
         (with their rows; the header of a CSV is row 1); repeated ids; counts without an area; no
@@ -59,18 +47,12 @@ def read_counts(
     partial : bool, optional
         Return the valid counts even if others are invalid (NaN), so that other inputs can still be
         checked against them; for checks alone.
-    row_filter : (column, text), optional
-        Read the rows with this text in this column: one period of a table of several.
     signed : bool, optional
         Allow negative numbers: values that are not counts.
     whole : bool, optional
         Numbers should be whole: 1.490 is asked about, whatever the others are.
     suppression : Suppression, optional
         Which cells are intervals: their value is the middle; without it they are no numbers.
-    sheet, layer : str, optional
-        See :func:`geo.tables.registry.read_table`.
-    spelling : Spelling, optional
-        How the table writes its numbers, dates and ids.
 
     Returns
     -------
@@ -79,13 +61,11 @@ def read_counts(
         where a problem was found.
     """
     n_before = len(problems)
-    columns, part = (id_column, value_column), (sheet, layer, spelling)
-    given = read_column("count", path, areas, columns, problems, row_filter, part)
+    given = table.column("count", value_column, problems)
     if given is None:
         return None
-    counts = given.by_area(
-        _numbers(given, problems, suppression, signed=signed, whole=whole), areas
-    )
+    numbers = _numbers(given, problems, suppression, signed=signed, whole=whole)
+    counts = given.by_area(numbers, table.areas)
     if len(problems) == n_before and counts.isna().all():
         problems.append(given.none_known())
     return counts if len(problems) == n_before or partial else None
@@ -105,16 +85,7 @@ def margins_of(
 
 
 def read_labels(
-    path: str | Path | None,
-    areas: gpd.GeoDataFrame,
-    id_column: str,
-    value_column: str,
-    problems: list[Problem],
-    *,
-    partial: bool = False,
-    sheet: str | None = None,
-    layer: str | None = None,
-    spelling: Spelling = USUAL,
+    table: ResponseTable, value_column: str, problems: list[Problem], *, partial: bool = False
 ) -> pd.Series | None:
     """Read the label of each area, 1 or 0 (or yes or no, true or false, positive or negative).
 
@@ -122,11 +93,10 @@ def read_labels(
     areas have the same label.
     """
     n_before = len(problems)
-    columns, part = (id_column, value_column), (sheet, layer, spelling)
-    given = read_column("label", path, areas, columns, problems, None, part)
+    given = table.column("label", value_column, problems)
     if given is None:
         return None
-    labels = given.by_area(_labels(given, problems), areas)
+    labels = given.by_area(_labels(given, problems), table.areas)
     if len(problems) == n_before and labels.isna().all():
         problems.append(given.none_known())
     elif len(problems) == n_before and labels.nunique() == 1:

@@ -108,50 +108,125 @@ class ResponseColumn:
         return counts.reindex(areas[AREA_ID].to_numpy()).rename_axis("id")
 
 
-def read_column(
-    noun: str,
-    path: str | Path | None,
-    areas: gpd.GeoDataFrame,
-    columns: tuple[str, str],
-    problems: list[Problem],
-    row_filter: tuple[str, str] | None,
-    part: tuple[str | None, str | None, Spelling],
-) -> ResponseColumn | None:
-    """Read the column of responses and check its ids; None if it cannot be read."""
-    id_column, value_column = columns
-    sheet, layer, spelling = part
-    key = f"{noun}s"
-    if path is None:
-        name = f"{key} (column of the areas)"
-        if not has_column(attribute_columns(areas), value_column, name, f"{key}.value", problems):
+@dataclass(frozen=True)
+class ResponseTable:
+    """Where responses of areas are written.
+
+    Attributes
+    ----------
+    path : str, Path or None
+        Table, see :data:`geo.tables.registry.TABLES`; None for columns of the areas.
+    areas : GeoDataFrame
+        What :func:`geo.sources.boundary.read_areas` returned.
+    id_column : str
+        Of the areas' ids.
+    row_filter : (column, text) or None
+        The rows with this text in this column: one period of a table of several.
+    sheet, layer : str or None
+        See :func:`geo.tables.registry.read_table`.
+    spelling : Spelling
+        How the table writes its numbers, dates and ids.
+    """
+
+    path: str | Path | None
+    areas: gpd.GeoDataFrame
+    id_column: str
+    row_filter: tuple[str, str] | None = None
+    sheet: str | None = None
+    layer: str | None = None
+    spelling: Spelling = USUAL
+
+    def column(self, noun: str, value: str, problems: list[Problem]) -> ResponseColumn | None:
+        """Read a column of "count" or "label" and check its ids; None if it cannot be read."""
+        key = f"{noun}s"
+        if self.path is None:
+            return self._own_column(noun, value, problems)
+        read = self._rows(key, problems)
+        if read is None:
+            return None
+        table, rows = read
+        name, word = f"{key} ({self.path})", TABLES.of(self.path).row_word
+        n_problem = len(problems)
+        found = [
+            has_column(table.columns, column, name, f"{key}.{part}", problems)
+            for part, column in (("id", self.id_column), ("value", value))
+        ]
+        if not all(found):
+            columns = self.id_column, value
+            if above := title_above(self.path, columns, self.sheet, self.spelling.layout):
+                problems[n_problem:] = [replace(problems[n_problem], remedy=above)]
+            return None
+        names = id_text(table[self.id_column])
+        here = set(self.areas[AREA_ID].dropna()) | set(self.areas.attrs.get(ELSEWHEN, {}))
+        ids, usable, hint = translated(names, table, self.spelling, here, key, name, problems)
+        if not usable.all():
+            table, rows = table[usable].reset_index(drop=True), rows[usable]
+            names, ids = (each[usable].reset_index(drop=True) for each in (names, ids))
+        if absurd := _absurd(ids, rows, word, self.areas):
+            found_text = f"{absurd} in column {self.id_column!r}"
+            problems.append(Problem(name, found_text, _IDS_OF_AREAS))
+            return None
+        if self.spelling.loose:
+            ids = paired(ids, set(self.areas[AREA_ID]))
+        same = _two_names(names, ids, rows, word) if self.spelling.crosswalk is not None else []
+        if same:
+            file = Path(str(self.spelling.crosswalk)).name
+            found_text = f"{file} has one area for two names of column {self.id_column!r}: "
+            remedy = f"correct a line of {file}, or add the rows up"
+            problems.append(Problem(name, found_text + name_first(same), remedy))
+        else:
+            remedy = self._remedy_of_two(noun, value, twice=bool(ids.duplicated().any()))
+            other = _nameless_totals(ids, table, rows, f"{name} {word}", problems)
+            check_ids(ids[other], rows[other], name, word, problems, remedy, self.id_column)
+        period = "" if self.row_filter is None else self.row_filter[1]
+        responses = ResponseColumn(
+            table[value], ids, rows, value, noun, name, word, period, self.spelling
+        )
+        _check_match(responses, self.id_column, table, self.areas, problems, hint)
+        return responses
+
+    def _own_column(self, noun: str, value: str, problems: list[Problem]) -> ResponseColumn | None:
+        """Return a column of the areas themselves."""
+        areas, name = self.areas, f"{noun}s (column of the areas)"
+        if not has_column(attribute_columns(areas), value, name, f"{noun}s.value", problems):
             return None
         rows = np.arange(1, len(areas) + 1)
         return ResponseColumn(
-            areas[value_column], areas[AREA_ID], rows, value_column, noun, name, "feature",
-            spelling=spelling,
+            areas[value], areas[AREA_ID], rows, value, noun, name, "feature",
+            spelling=self.spelling,
         )  # fmt: skip
-    name = f"{key} ({path})"
-    try:
-        table, rows = read_table(path, name, sheet=sheet, layer=layer, **spelling.layout)
-    except InputError as error:
-        problems.extend(error.problems)
-        return None
-    word, whole = TABLES.of(path).row_word, table
-    of_table = (str(path), sheet, layer, *spelling.layout.values())
-    looked_at = [id_column, *(row_filter or ())[:1]]
-    merged = once(("merged", *of_table, *looked_at), lambda: _merged(whole, looked_at))
-    if merged:
-        remedy = "unmerge them, and fill each cell with what the first one has"
-        problem = Problem(name, merged, remedy)
-        problems.extend([problem] if problem not in problems else [])
-        return None
-    if row_filter is not None:
-        column, period = row_filter
-        if not has_column(table.columns, column, name, f"{key}.period", problems):
+
+    def _whole(self, name: str) -> tuple[pd.DataFrame, np.ndarray]:
+        """Return the table, of all periods, and the numbers of its rows."""
+        assert self.path is not None
+        layout = self.spelling.layout
+        return read_table(self.path, name, sheet=self.sheet, layer=self.layer, **layout)
+
+    def _rows(self, key: str, problems: list[Problem]) -> tuple[pd.DataFrame, np.ndarray] | None:
+        """Return the rows of the period, and their numbers; None where they cannot be told."""
+        name = f"{key} ({self.path})"
+        try:
+            whole, rows = self._whole(name)
+        except InputError as error:
+            problems.extend(error.problems)
             return None
+        of_table = (str(self.path), self.sheet, self.layer, *self.spelling.layout.values())
+        looked_at = [self.id_column, *(self.row_filter or ())[:1]]
+        merged = once(("merged", *of_table, *looked_at), lambda: _merged(whole, looked_at))
+        if merged:
+            remedy = "unmerge them, and fill each cell with what the first one has"
+            problem = Problem(name, merged, remedy)
+            problems.extend([problem] if problem not in problems else [])
+            return None
+        if self.row_filter is None:
+            return whole, rows
+        column, period = self.row_filter
+        if not has_column(whole.columns, column, name, f"{key}.period", problems):
+            return None
+        word, dayfirst = TABLES.of(str(self.path)).row_word, self.spelling.dayfirst
         rows_of, wrong = once(
             ("periods", name, *of_table, column),
-            lambda: _rows_by_period(whole[column], rows, name, word, spelling.dayfirst),
+            lambda: _rows_by_period(whole[column], rows, name, word, dayfirst),
         )
         problems.extend(wrong)
         keep = rows_of.get(period)
@@ -161,52 +236,19 @@ def read_column(
                 remedy = f"give a period that it has: {known}"
                 problems.append(Problem(name, f"no row is of period {period!r}", remedy))
             return None
-        table, rows = table.iloc[keep].reset_index(drop=True), rows[keep]
-    n_problem = len(problems)
-    found = [
-        has_column(table.columns, column, name, f"{key}.{part}", problems)
-        for part, column in (("id", id_column), ("value", value_column))
-    ]
-    if not all(found):
-        above = "" if path is None else title_above(path, columns, sheet, spelling.layout)
-        if above:
-            problems[n_problem:] = [replace(problems[n_problem], remedy=above)]
-        return None
-    names = id_text(table[id_column])
-    here = set(areas[AREA_ID].dropna()) | set(areas.attrs.get(ELSEWHEN, {}))
-    ids, usable, hint = translated(names, table, spelling, here, key, name, problems)
-    if not usable.all():
-        table, rows = table[usable].reset_index(drop=True), rows[usable]
-        names, ids = (each[usable].reset_index(drop=True) for each in (names, ids))
-    absurd = _absurd(ids, rows, word, areas)
-    if absurd:
-        problems.append(Problem(name, f"{absurd} in column {id_column!r}", _IDS_OF_AREAS))
-        return None
-    if spelling.loose:
-        ids = paired(ids, set(areas[AREA_ID]))
-    remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
-    if row_filter is not None:
-        remedy = f"{row_filter[1]} has two {noun}s of an area: keep the later ones"
-        remedy += ", or add up parts" if noun == "count" else ""
-    if noun == "count" and ids.duplicated().any():
-        remedy += by_period(
-            whole, id_text(whole[id_column]), value_column, row_filter and row_filter[0]
-        )
-    same = _two_names(names, ids, rows, word) if spelling.crosswalk is not None else []
-    if same:
-        file = Path(str(spelling.crosswalk)).name
-        found_text = f"{file} has one area for two names of column {id_column!r}: "
-        remedy = f"correct a line of {file}, or add the rows up"
-        problems.append(Problem(name, found_text + name_first(same), remedy))
-    else:
-        other = _nameless_totals(ids, table, rows, f"{name} {word}", problems)
-        check_ids(ids[other], rows[other], name, word, problems, remedy, id_column)
-    period = "" if row_filter is None else row_filter[1]
-    responses = ResponseColumn(
-        table[value_column], ids, rows, value_column, noun, name, word, period, spelling
-    )
-    _check_match(responses, id_column, table, areas, problems, hint)
-    return responses
+        return whole.iloc[keep].reset_index(drop=True), rows[keep]
+
+    def _remedy_of_two(self, noun: str, value: str, *, twice: bool) -> str:
+        """Return what to do about two responses of an area."""
+        remedy = "keep one of each" + (", or add them up" if noun == "count" else "")
+        if self.row_filter is not None:
+            remedy = f"{self.row_filter[1]} has two {noun}s of an area: keep the later ones"
+            remedy += ", or add up parts" if noun == "count" else ""
+        if noun == "count" and twice:
+            whole, _ = self._whole("")
+            period = self.row_filter and self.row_filter[0]
+            remedy += by_period(whole, id_text(whole[self.id_column]), value, period)
+        return remedy
 
 
 def _rows_by_period(

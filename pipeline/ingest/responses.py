@@ -12,7 +12,7 @@ from geo.core.errors import Problem, name_first
 from geo.core.suppressed import Suppression
 from geo.sources.repair import Repairs
 from geo.tables.counts import margins_of, read_counts, read_labels
-from geo.tables.response_column import ResponseColumn, read_column
+from geo.tables.response_column import ResponseColumn, ResponseTable
 from pipeline.config.schema import Config
 from pipeline.ingest.without_counts import check_merged, own_file
 from pipeline.responses.table import Columns
@@ -69,10 +69,9 @@ class ResponseReader:
 
     def numbers(self, column: str, **options: Any) -> pd.Series | None:
         """See :class:`Table`."""
-        row_filter = period_filter(self.config)
         if options.get("whole"):
             options["suppression"] = suppression_of(self.config)
-        return self._read(read_counts, column, row_filter=row_filter, **options)
+        return self._read(read_counts, column, **options)
 
     def margins(self, column: str) -> pd.Series | None:
         """See :class:`Table`."""
@@ -93,12 +92,9 @@ class ResponseReader:
         self.problems.append(Problem(place, found, remedy))
 
     def _read(self, read: Any, column: str, **options: Any) -> pd.Series | None:
-        spec, own = self.config.response, own_file(self.config)
         found: list[Problem] = []
-        values: pd.Series | None = read(
-            None if own else spec.path, self.areas, spec.id or self.config.areas.id, column, found,
-            sheet=spec.sheet, layer=spec.layer, partial=True, spelling=spec.spelling, **options,
-        )  # fmt: skip
+        table = table_of(self.config, self.areas)
+        values: pd.Series | None = read(table, column, found, partial=True, **options)
         # What every column has is said once.
         self.problems.extend(each for each in found if each not in self.problems)
         return values
@@ -117,17 +113,26 @@ def suppression_of(config: Config) -> Suppression:
     return Suppression() if config.counts is None else config.counts.suppression
 
 
+def table_of(config: Config, areas: gpd.GeoDataFrame) -> ResponseTable:
+    """Return the table of the responses of the configuration's period."""
+    spec = config.response
+    return ResponseTable(
+        None if own_file(config) else spec.path,
+        areas,
+        spec.id or config.areas.id,
+        period_filter(config),
+        spec.sheet,
+        spec.layer,
+        spec.spelling,
+    )
+
+
 def column_of(config: Config, areas: gpd.GeoDataFrame, column: str) -> ResponseColumn | None:
     """Return a column of the responses of the configuration's period; None if it is not usable.
 
     Its problems are reported where it is read as numbers or labels.
     """
-    spec = config.response
-    return read_column(
-        "count", None if own_file(config) else spec.path, areas,
-        (spec.id or config.areas.id, column), [], period_filter(config),
-        (spec.sheet, spec.layer, spec.spelling),
-    )  # fmt: skip
+    return table_of(config, areas).column("count", column, [])
 
 
 def place_of(config: Config, areas: gpd.GeoDataFrame, name: str, chosen: pd.Series) -> str:

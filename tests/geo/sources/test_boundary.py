@@ -8,7 +8,7 @@ import shapely
 
 from geo.core.columns import AREA_ID, id_text
 from geo.sources.boundary import read_areas
-from geo.tables.counts import read_counts
+from tests.geo.response_table import counts_in
 
 SQUARE = shapely.box(0, 0, 1, 1)
 BOW_TIE = shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])
@@ -121,7 +121,7 @@ def test_metres_called_degrees_are_found(tmp_path):
 def test_the_real_districts_are_sound(madagascar):
     problems = []
     areas = read_areas(madagascar / "districts.gpkg", "districts", "district_id", "areas", problems)
-    counts = read_counts(madagascar / "cases.csv", areas, "district_id", "cases", problems)
+    counts = counts_in(madagascar / "cases.csv", areas, "district_id", "cases", problems)
     assert problems == []
     assert len(areas) == 109
     assert counts.sum() == pytest.approx(1_237_811, abs=1)
@@ -141,7 +141,7 @@ def counts_of(tmp_path, text, *, ids=("1", "2", "3"), name="cases.csv", value="c
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     problems = []
-    counts = read_counts(path, sound_areas(ids), "area_id", value, problems)
+    counts = counts_in(path, sound_areas(ids), "area_id", value, problems)
     assert (counts is None) == bool(problems)
     assert all(p.place.startswith(f"counts ({path})") and p.remedy for p in problems)
     return counts, problems
@@ -169,17 +169,17 @@ def test_counts_from_parquet_and_from_the_areas_themselves(tmp_path):
     path = tmp_path / "c.parquet"
     pd.DataFrame({"area_id": [3, 1, 2], "cases": [30, 10, 20]}).to_parquet(path)
     problems = []
-    counts = read_counts(path, sound_areas(), "area_id", "cases", problems)
+    counts = counts_in(path, sound_areas(), "area_id", "cases", problems)
     assert list(counts) == [10, 20, 30]
-    own = read_counts(None, sound_areas(), "area_id", "cases", problems)
+    own = counts_in(None, sound_areas(), "area_id", "cases", problems)
     assert list(own) == [5, 5, 5]
     assert problems == []
     table = sound_areas()
     table.loc[1, "cases"] = np.nan
-    own = read_counts(None, table, "area_id", "cases", problems)
+    own = counts_in(None, table, "area_id", "cases", problems)
     np.testing.assert_array_equal(own, [5, np.nan, 5])
     table.loc[1, "cases"] = -5
-    assert read_counts(None, table, "area_id", "cases", problems) is None
+    assert counts_in(None, table, "area_id", "cases", problems) is None
     assert problems[0].place == "counts (column of the areas) feature 2 (id 2: -5)"
 
 
@@ -260,7 +260,7 @@ def test_unusable_tables_are_said(tmp_path):
     ]
     assert "did you mean 'case'?" in found[1].remedy
     problems = []
-    assert read_counts(tmp_path / "no.csv", sound_areas(), "a", "b", problems) is None
+    assert counts_in(tmp_path / "no.csv", sound_areas(), "a", "b", problems) is None
     assert problems[0].found == "no such file"
     ragged = counts_of(tmp_path, "area_id,cases\n1,1\n2,2,9,9\n3,3\n")[1]
     assert ragged
@@ -283,7 +283,7 @@ def test_partial_areas_and_counts_let_the_rest_be_checked(tmp_path):
     table = tmp_path / "cases.csv"
     table.write_text("area_id,cases\n1,7\n2,many\n3,1\n3,2\n")
     problems = []
-    counts = read_counts(table, sound_areas(), "area_id", "cases", problems, partial=True)
+    counts = counts_in(table, sound_areas(), "area_id", "cases", problems, partial=True)
     np.testing.assert_array_equal(counts.loc[["1", "2", "3"]], [7, np.nan, np.nan])
     assert len(problems) == 2
 

@@ -16,10 +16,10 @@ from geo.sources.boundary import read_areas
 from geo.sources.boundary_formats import BOUNDARIES
 from geo.sources.raster_header import BandChoice
 from geo.sources.registry import SOURCES, open_source
-from geo.tables.counts import read_counts
 from geo.tables.registry import TABLES, read_table
 from geo.tables.table_format import TableFormat
 from tests.array_source import ArraySource, write_arrays
+from tests.geo.response_table import counts_in
 
 
 class Feather(TableFormat):
@@ -50,15 +50,15 @@ def test_a_table_of_another_format_is_read_as_any_other(tmp_path):
     path = tmp_path / "cases.feather"
     pd.DataFrame({"area": [3, 1, 2], "cases": [30, -10, 20]}).to_feather(path)
     problems: list[Problem] = []
-    assert read_counts(path, areas(), "area", "cases", problems) is None
+    assert counts_in(path, areas(), "area", "cases", problems) is None
     assert "is not UTF-8 text" in problems[0].found  # taken for CSV
     TABLES.register(Feather(), ".feather")
     problems.clear()
-    assert read_counts(path, areas(), "area", "cases", problems) is None
+    assert counts_in(path, areas(), "area", "cases", problems) is None
     (problem,) = problems
     assert problem.place == f"counts ({path}) row 2 (id 1: -10)"
     pd.DataFrame({"area": [3, 1, 2], "cases": [30, 10, 20]}).to_feather(path)
-    assert list(read_counts(path, areas(), "area", "cases", [])) == [10, 20, 30]
+    assert list(counts_in(path, areas(), "area", "cases", [])) == [10, 20, 30]
 
 
 def test_a_format_that_reads_whole_tables_gives_columns_and_batches_too(tmp_path):

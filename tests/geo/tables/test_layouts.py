@@ -11,13 +11,14 @@ import shapely
 
 from geo.core.columns import AREA_ID
 from geo.core.errors import InputError
-from geo.core.spelling import USUAL, Spelling
+from geo.core.spelling import Spelling
 from geo.core.suppressed import Suppression
-from geo.tables.counts import margins_of, read_counts
+from geo.tables.counts import margins_of
 from geo.tables.crosswalk import read_crosswalk, write_crosswalk
 from geo.tables.name_matching import Area, propose
-from geo.tables.response_column import read_column
+from geo.tables.response_column import ResponseTable
 from geo.tables.table_csv import Csv
+from tests.geo.response_table import counts_in
 
 FRAME = pd.DataFrame({"code": ["A", "Bé", "C"], "cases": ["3", "0", ""], "note": ["", "é", ""]})
 
@@ -30,11 +31,11 @@ def _areas(ids=("A", "Bé", "C", "D")):
 def _read(path, areas=None, **options):
     problems = []
     areas = _areas() if areas is None else areas
-    return read_counts(path, areas, "code", "cases", problems, **options), problems
+    return counts_in(path, areas, "code", "cases", problems, **options), problems
 
 
 def _column(path):
-    return read_column("count", path, _areas(), ("code", "cases"), [], None, (None, None, USUAL))
+    return ResponseTable(path, _areas(), "code").column("count", "cases", [])
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])

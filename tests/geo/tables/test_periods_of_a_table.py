@@ -12,8 +12,8 @@ from geo.core.columns import AREA_ID
 from geo.core.errors import Problem
 from geo.core.spelling import Spelling
 from geo.tables import registry
-from geo.tables.counts import read_counts
 from geo.tables.registry import tables_kept
+from tests.geo.response_table import counts_in
 
 PERIODS = ("2024-01", "2024-02", "2024-03")
 AREAS = gpd.GeoDataFrame(
@@ -26,7 +26,7 @@ def counts_of(path, wide=False):
     problems: list[Problem] = []
     spelling = Spelling(wide=("month", "cases")) if wide else Spelling()
     found = [
-        read_counts(path, AREAS, "id", "cases", problems, row_filter=("month", each),
+        counts_in(path, AREAS, "id", "cases", problems, row_filter=("month", each),
                     partial=True, spelling=spelling)
         for each in PERIODS
     ]  # fmt: skip

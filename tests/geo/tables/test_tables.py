@@ -18,8 +18,8 @@ import shapely
 from geo.core.columns import AREA_ID, has_column
 from geo.core.errors import InputError
 from geo.tables import response_column, table_csv
-from geo.tables.counts import read_counts
 from geo.tables.registry import read_table
+from tests.geo.response_table import counts_in
 
 
 def areas(ids=("1", "2", "3")):
@@ -41,7 +41,7 @@ def workbook(path, rows, change=None, title="cases"):
 
 def counts_of(path, **options):
     problems = []
-    counts = read_counts(path, areas(), "code", "cases", problems, **options)
+    counts = counts_in(path, areas(), "code", "cases", problems, **options)
     return counts, problems
 
 
@@ -150,7 +150,7 @@ def test_merged_ids_of_a_long_sheet_are_said_once_whatever_the_period(tmp_path):
     path, problems = workbook(tmp_path / "c.xlsx", rows, change), []
     for month in ("2024-01", "2024-02"):
         row_filter = ("month", month)
-        assert read_counts(path, areas(), "code", "cases", problems, row_filter=row_filter) is None
+        assert counts_in(path, areas(), "code", "cases", problems, row_filter=row_filter) is None
     (problem,) = problems
     assert problem.found == "column 'code' has merged cells: A2:A3, A4:A5"
     assert "unmerge them" in problem.remedy
@@ -382,7 +382,7 @@ def told(tmp_path, table, own=AREAS, options=None):
     path, problems = tmp_path / "c.csv", []
     pd.DataFrame(table).to_csv(path, index=False)
     frame = areas(own["code"]).assign(**own)
-    counts = read_counts(path, frame, "code", "cases", problems, **(options or {}))
+    counts = counts_in(path, frame, "code", "cases", problems, **(options or {}))
     return counts, problems
 
 
@@ -460,6 +460,6 @@ def test_a_total_without_an_id_is_told_as_one(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("code,name,cases\na,1,4\nb,2,5\nc,3,6\nTOTAL,,15\n")
     problems = []
-    read_counts(path, areas(), "name", "cases", problems)
+    counts_in(path, areas(), "name", "cases", problems)
     told = f"counts ({path}) row 5: is a total (its column 'code' says TOTAL); remove it"
     assert list(map(str, problems)) == [told]
