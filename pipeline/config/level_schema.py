@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.config.base import Section, config_error
 from pipeline.config.input_schema import Areas
+from pipeline.config.series import moves
 from pipeline.config.values import InputPath
 
 TRAINING, COUNTRY, PIXELS = "training", "country", "pixels"
@@ -58,7 +60,8 @@ class Reconcile(Section):
 
     to: str = Field(
         examples=["counts"],
-        description="'counts', the reported totals, or the column of each level's file with them",
+        description="'counts', the reported totals, or the column of each level's file with them; "
+        "with `time` that of each period, such as total_{period}",
     )
     levels: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
         (TRAINING,),
@@ -96,3 +99,21 @@ def check_levels(areas: tuple[LevelAreas, ...], reconcile: Reconcile | None) -> 
             found=f"output.reconcile: no file has a column {reconcile.to!r} of the country",
             remedy="remove `country` from its levels, or give a level with one area",
         )
+
+
+def fixed_total(data: Mapping[str, Any]) -> bool:
+    """Return whether the maps of all periods would be scaled to the same column of totals.
+
+    Parameters
+    ----------
+    data : mapping
+        A configuration with ``time`` that is not yet validated, as it is written.
+    """
+    output = data.get("output")
+    spec = output.get("reconcile") if isinstance(output, Mapping) else None
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("to"), str):
+        return False
+    levels, areas = spec.get("levels", (TRAINING,)), output.get("areas") or ()  # type: ignore[union-attr]
+    paths = {each.get("level"): each.get("path") for each in areas if isinstance(each, Mapping)}
+    moving = moves(spec["to"]) or all(moves(paths.get(name)) for name in levels)
+    return spec["to"] != COUNTS and not moving

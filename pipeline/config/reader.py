@@ -16,6 +16,7 @@ from geo.sources.mosaic import files_of, is_pattern
 from pipeline.config.covariate_schema import INPUT_KEYS
 from pipeline.config.document import Document, Key, dotted, merged, nearest_file
 from pipeline.config.explain import explain_errors, in_data, remove_key
+from pipeline.config.level_schema import fixed_total
 from pipeline.config.moving import spread
 from pipeline.config.period_names import named_files, other_name, remedy_of
 from pipeline.config.periods import has_periods, periods_of, place_period
@@ -88,6 +89,13 @@ def read_config(
         problems[n_before:] = _not_pulled(data, base, path) or problems[n_before:]
         return None
     if series is not None:
+        if fixed_total(data):
+            column = data["output"]["reconcile"]["to"]
+            where = document.place(("output", "reconcile", "to"))
+            what = f"column {column!r} has one total of an area, and `time` maps many periods"
+            remedy = f"name a column of each period, such as {column}_{{period}}, or give counts"
+            problems.append(Problem(where, what, remedy))
+            return None
         series = replace(series, years=years_of(data, base, storage))
         series = replace(series, named=named_files(data, base, series, storage))
         data = series.of(data, series.periods[-1])

@@ -242,7 +242,10 @@ class Config(Section):
             other._document, other._series = document, series
             self._others[label] = other
         found = self._others[label]
-        update = {"output": self.output, "compute": self.compute, "fit": self.fit}
+        own = {key: getattr(found.output, key) for key in ("areas", "reconcile")}
+        moving = {key: value for key, value in own.items() if getattr(self.output, key)}
+        output = self.output.model_copy(update=moving)
+        update = {"output": output, "compute": self.compute, "fit": self.fit}
         return found.model_copy(update=update)
 
     def later_people(self) -> tuple[Population, float] | None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from models.gp.priors import log_prior, log_prior_noise, side_of
 from pipeline.evaluation.posterior import Posterior
+from pipeline.training.update import FEW_MEMBERS
 
 POWERS = (0.8, 1.25)
 STRONG = 0.3  # shift of a figure's mean for twice the power, posterior standard deviations
@@ -188,6 +189,13 @@ def _absent(model: Any) -> str | None:
         return "the hyperparameters are not integrated: there are no draws of them to weigh"
     if model.priors == "none":
         return "the model has no priors on its hyperparameters"
+    weight = _weight(model)
+    left = float(1.0 / (weight**2).sum())
+    if left < FEW_MEMBERS and weight.size > 2 * FEW_MEMBERS:
+        return (
+            f"few draws of the hyperparameters suit the counts ({left:.1f} of {weight.size}): "
+            "their weights tell nothing of the priors until a new fit"
+        )
     return None
 
 

@@ -105,7 +105,9 @@ def _nowhere(y: np.ndarray) -> np.ndarray:
     total = np.where(np.isfinite(y).any(axis=0), np.nansum(y, axis=0), np.nan)
     around = np.pad(total, 1, constant_values=np.nan)
     beside = np.fmin(around[:-2], around[2:])
-    found: np.ndarray = (total == 0) & (beside >= LARGE) & (np.nanmedian(total) >= LARGE)
+    known = total[np.isfinite(total)]
+    usual = np.median(known) if known.size else 0.0
+    found: np.ndarray = (total == 0) & (beside >= LARGE) & bool(usual >= LARGE)
     return found
 
 

@@ -307,7 +307,8 @@ def _report(
     progress: Progress,
 ) -> dict[str, Any]:
     """Log and return the effect of the totals."""
-    words = made.config.response_kind
+    words, period = made.config.response_kind, made.config.period
+    of = f" of {period}" if made.config.series is not None else ""
     factors: dict[str, dict[str, Any]] = {}
     miss = 0.0
     for tier in raked.tiers:
@@ -328,7 +329,7 @@ def _report(
             miss = max(miss, float(off.max()))
     for name, each in factors.items():
         progress.log(
-            f"predict: reconciled to {spec.to}: {words.total} of the level {name} change by "
+            f"predict: reconciled to {spec.to}{of}: {words.total} of the level {name} change by "
             f"factors of {each['least'][1]:.3g} in {each['least'][0]} to "
             f"{each['largest'][1]:.3g} in {each['largest'][0]}, half of them below "
             f"{each['middle']:.3g}"
@@ -337,12 +338,12 @@ def _report(
         if not np.isfinite(tier.target).any():
             progress.log(
                 f"predict: warning: output.reconcile: no area of the level {tier.level.name} has "
-                f"a total in {spec.to}"
+                f"a total in {spec.to}{of}"
             )
     for conflict in raked.conflicts[:N_NAMED]:
-        progress.log(f"predict: warning: totals contradict: {conflict}")
+        progress.log(f"predict: warning: totals{of} contradict: {conflict}")
     if len(raked.conflicts) > N_NAMED:
-        progress.log(f"predict: warning: {len(raked.conflicts):,} totals contradict in all")
+        progress.log(f"predict: warning: {len(raked.conflicts):,} totals{of} contradict in all")
     return {
         "to": spec.to,
         "levels": list(spec.levels),

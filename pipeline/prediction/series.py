@@ -120,12 +120,12 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     table, of_windows = _table(context, config, store, model, ahead, windows)
     fitted = context.record.get("fit", {}).get("summary", {})
     revised = _revised(context, config, table) if fitted.get("updated") else []
-    if revised:
-        context.progress.log(
-            f"predict: {name_first(revised, 12)}: changed by more than was uncertain of it, and "
-            f"mapped again ({PERIODS}/)"
-        )
     latest = str(config.period)
+    if revised:
+        again = "" if revised == [latest] else f", and mapped again ({PERIODS}/)"
+        context.progress.log(
+            f"predict: {name_first(revised, 12)}: changed by more than was uncertain of it{again}"
+        )
     asked, _ = periods_to_map(series, output.periods, latest)
     mapped = {*asked, *revised, *ahead, latest}
     labels = [label for label in (*series.periods, *ahead) if label in mapped]
@@ -260,10 +260,14 @@ def series_range(store: SeriesStore, threads: int | None) -> np.ndarray:
 
 
 def _mapped_to(config: Config, label: str) -> Config:
-    """Return the settled configuration of another period; of a forecast, with today's files."""
+    """Return the settled configuration of another period; of a forecast, with today's files.
+
+    Nobody knows the totals of a forecast: it is reconciled to none.
+    """
     series = config.series
     if series is None or label not in series.periods:
-        return config.model_copy(update={"period": label})
+        output = config.output.model_copy(update={"reconcile": None})
+        return config.model_copy(update={"period": label, "output": output})
     own = {name: getattr(config, name) for name in SECTIONS}
     return config.at(label).model_copy(update=own)
 

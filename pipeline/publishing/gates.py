@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from geo.core.errors import name_first
 from pipeline.config.schema import Config
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.verdict import KEY, SCHEMES
@@ -104,7 +105,9 @@ def _checks(config: Config, before: Path | None) -> Iterator[Check]:
         change = map_change(before, out, scale)
         said = f"the map changed by {_say(change)} from {before.name}"
         yield _at_most("change", change, gates.max_change, said, "the grid")
-    yield from _better_than_constant(config, report, absent.get("share"))
+    updated = (stages.get("fit", {}).get("summary", {}).get("updated") or {}).items()
+    far = [f"{label}: {text}" for label, row in updated for text in row.get("far", [])]
+    yield from _better_than_constant(config, report, absent.get("share"), far)
 
 
 def _label_checks(config: Config, scores: dict[str, Any]) -> Iterator[Check]:
@@ -172,7 +175,7 @@ def _pixel_coverage(report: dict[str, Any], limits: tuple[float, float], interva
 
 
 def _better_than_constant(
-    config: Config, report: dict[str, Any], absent: float | None
+    config: Config, report: dict[str, Any], absent: float | None, far: Sequence[str] = ()
 ) -> Iterator[Check]:
     """Check that the map beats one rate by every scheme asked for.
 
@@ -189,6 +192,8 @@ def _better_than_constant(
         ``evaluation.json``.
     absent : float or None
         Share of the areas that have no count.
+    far : sequence of str
+        Counts of an update that are far from what was foreseen: they come before other remedies.
     """
     asked = config.gates.better_than_constant
     schemes: tuple[str, ...] = config.evaluate.schemes if asked is True else asked or ()
@@ -221,10 +226,11 @@ def _better_than_constant(
         if scheme == "block" and not alone:
             allow = "where the map is read only where counts are, set gates.better_than_constant: "
             allow += "[area]"
+        look = f"Look at {name_first(far)}. " if far else ""
+        more = "More or smaller areas with counts and covariates that explain more raise it"
         said = (
             f"{gate}: {answer}, the gain on held-out areas is {size} nats an area{around}; {about} "
-            f"is required{why}. More or smaller areas with counts and covariates that explain more "
-            f"raise it; to publish the map all the same, {allow}"
+            f"is required{why}. {look}{more}; to publish the map all the same, {allow}"
         )
         if answer == "unclear":
             about += " (unclear: the 90 % interval has 0)"

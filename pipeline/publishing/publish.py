@@ -188,6 +188,12 @@ def _publish(
     reasons = tuple(check.reason for check in checks if not check.passed)
     if reasons and not force:
         return Publication("held", None, out, reasons, checks)
+    refit = read_record(out)["fit"].get("summary", {}).get("refit") or ""
+    if refit and progress is not None:
+        progress.log(
+            f"publish: warning: a new fit is due, for {refit}: "
+            f"`disagg update {config.source or 'CONFIG'} --refit`"
+        )
     about = {
         "name": config.name,
         "period": config.period,
@@ -195,6 +201,7 @@ def _publish(
         "published": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": in_words(read_json(out / EVALUATION.file)),
         "forced": bool(reasons),
+        "refit": refit,  # why a new fit was due
         "superseded": backfilled,  # of an earlier period: never current
         "gates": [asdict(check) for check in checks],
         "compared_with": None if base is None else base.name,

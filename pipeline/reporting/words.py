@@ -120,6 +120,7 @@ def cautions(
         said += _of_verdict(evaluation, one)
     if fit.get("converged") is False:
         said.append("The fit stopped before it converged. A longer fit may change the map.")
+    said += list(_of_update(fit))
     found = fit.get(OVERDISPERSION) or {}
     if found.get("decided") is False:
         said.append(found["sentence"])
@@ -135,6 +136,18 @@ def cautions(
     if technical:
         said += ((evaluation or {}).get("prior_sensitivity") or {}).get("sentences") or []
     return list(dict.fromkeys(sentence(text) for text in said))
+
+
+def _of_update(fit: Mapping[str, Any]) -> Iterator[str]:
+    """Say what an update found: counts far from what was foreseen, a fit that has had its day."""
+    for label, row in (fit.get("updated") or {}).items():
+        for text in row.get("far", []):
+            yield f"{label}: {text}. Look at this count."
+    if fit.get("refit"):
+        yield (
+            f"A new fit is due, for {fit['refit']}. Until then rates and intervals of this map may "
+            "be wrong: fit anew before you publish it."
+        )
 
 
 def _of_verdict(evaluation: Mapping[str, Any], one: str) -> Iterator[str]:

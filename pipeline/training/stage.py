@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from models.training.loop import Training
 from pipeline.cluster.cluster import open_cluster
@@ -19,15 +18,12 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.point_store import PointStore, open_points
 from pipeline.store.series_source import SeriesSource
 from pipeline.store.thinning import thinned_store
-from pipeline.training.effects import input_names, told_effects
 from pipeline.training.fit import fit
 from pipeline.training.modes import KEY as OVERDISPERSION
 from pipeline.training.modes import told_modes
-from pipeline.training.series import as_asked, open_series, read_series, sized_series
+from pipeline.training.series import open_series, read_series, sized_series
+from pipeline.training.told_model import told_model
 from pipeline.training.update import update_model
-
-Found = TypeVar("Found")
-_PER_COVARIATE = re.compile(r"(\w+)_x(?:_\d+)?(\.\w+)\[(\d+)\]")
 
 
 def fit_stage(context: StageContext) -> dict[str, Any]:
@@ -82,11 +78,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     shutil.rmtree(checkpoint, ignore_errors=True)
     convergence = convergence_of(training)
     progress.log(f"fit: {_told(training, convergence)}")
-    told = model
-    if config.series is not None:
-        told = model.at(config.series.times[-1])
-        store = as_asked(store, found.ids, told)
-    slopes = _coefficients(told, store.covariates)
+    told = told_model(model, store, found.ids, config)
+    slopes = told["coefficients"]
     if slopes:
         listed = ", ".join(
             f"{n} {each['mean']:.2f} +- {each['sd']:.2f}" for n, each in slopes.items()
@@ -95,7 +88,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
             "fit: slopes of the kernel's linear part, for a standard deviation of each covariate: "
             f"{listed}"
         )
-    modes = told_modes(told, config)
+    modes = told_modes(model, config)
     if modes:
         progress.log(f"fit: {modes[OVERDISPERSION]['sentence']}")
     return {
@@ -104,11 +97,8 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         "converged": training.converged,
         "stopped": training.stopped,
         "convergence": convergence,
-        "hyperparameters": _with_covariates(model.named_hyperparameters(), store.covariates),
-        "hyperparameter_intervals": _with_covariates(_intervals(model), store.covariates),
+        **told,
         "hyperparameter_draws": getattr(model, "hyperparameter_draws_", {}),
-        "coefficients": slopes,
-        "effects": told_effects(told, store, config),
         **modes,
         "n_pixels": found.n_pix,
         "settings": settings(config),
@@ -202,33 +192,3 @@ def _told(training: Training, convergence: dict[str, float | None]) -> str:
             f"hyperparameters be missing, at step {training.epoch} (fit.max_epochs); {remedy}"
         )
     return f"the bound still rose after {training.epoch} epochs (fit.max_epochs); {remedy}"
-
-
-def _coefficients(model: Any, covariates: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """Return the slope of the linear part for a standard deviation of each covariate."""
-    names = input_names(model, covariates)
-    return {
-        names[each.column]: {"mean": each.mean, "sd": each.sd}
-        for each in getattr(model, "coefficients_", [])
-    }
-
-
-def _intervals(model: Any) -> dict[str, dict[str, float]]:
-    """Return the posterior of each hyperparameter; none where they are not integrated."""
-    table = model.hyperparameter_table() if hasattr(model, "hyperparameter_table") else {}
-    return {
-        name: {key: row[key] for key in ("mean", "median", "lower", "upper") if key in row}
-        for name, row in table.items()
-        if "mean" in row
-    }
-
-
-def _with_covariates(values: dict[str, Found], covariates: tuple[str, ...]) -> dict[str, Found]:
-    """Replace the numbers of covariates by their names."""
-    named = {}
-    for name, value in values.items():
-        found = _PER_COVARIATE.fullmatch(name)
-        if found:
-            name = f"{found[1]}{found[2]}[{covariates[int(found[3])]}]"
-        named[name] = value
-    return named

@@ -6,7 +6,7 @@ filter and the smoother take what they say to all others (:mod:`models.temporal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from pipeline.config.context import StageContext
 from pipeline.config.size_defaults import settings
 from pipeline.store.series_store import SeriesStore
 from pipeline.training.series import as_asked, open_series, sized_series
+from pipeline.training.told_model import told_model
 
 #: Of the keys of the fit's record that an update leaves as they are.
 _SETTINGS = ("model", "fit")
@@ -32,6 +33,9 @@ SURPRISE = 0.01
 #: Draws of the hyperparameters, by their weights, below which a fit is proposed.
 FEW_MEMBERS = 2.0
 SURPRISE_DRAWS = 200
+#: Standard deviations, of the logarithm of a count, from which one is told that lies outside all
+#: draws: a digit too many, an area taken for another.
+FAR = 5.0
 WITHDRAWN = "was fitted to counts of"
 
 
@@ -107,16 +111,17 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
         progress.log("update: no period is new or corrected")
         return summary
     place, cap = context.place("work/thinned-fit.zarr"), sized_to.fit.area_pixels
-    source = store.source(store.thinned(place, cap, config.fit.seed))
+    stores = store.thinned(place, cap, config.fit.seed)
+    source = store.source(stores)
     periods, told = [], {}
     for label in labels:
         number = store.periods.index(label)
         bags = source.of_period(number)
         assert bags is not None
-        if label not in before["series"]["responses"]:
-            told[label] = _foreseen(context, model, store, label, store.times[number])
-        else:
-            told[label] = {"corrected": True}
+        foreseen = _foreseen(context, model, store, label, store.times[number])
+        if label in before["series"]["responses"]:  # what was known of it is no forecast
+            foreseen = {"corrected": True, "far": foreseen.get("far", [])}
+        told[label] = foreseen
         periods.append(Period(store.times[number], bags, bags.bag))
     device = block_device(config).get("device", "cpu")
     with progress.task("update", None):
@@ -137,6 +142,8 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
             same = before["series"]["responses"][label] == now["responses"][label]
             what = "layers" if same else "counts"
             progress.log(f"update: {label} had been taken in before: its {what} have changed")
+        for text in row.get("far", []):
+            progress.log(f"update: warning: {label}: {text}: look at this count")
     known, counted = (each.get("counts", {}) for each in (before["series"], now))
     for label in labels:
         gone = known.get(label, 0) - counted.get(label, 0)
@@ -148,7 +155,9 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     if why:
         again = f"disagg update {config.source or 'CONFIG'} --refit"
         progress.log(f"update: warning: {why}; fit again: `{again}`")
-    return {**summary, "updated": told, "refit": why}
+    last = next(each for each in reversed(stores) if each.in_training.any())
+    about = told_model(model, last, store.ids, sized_to)
+    return {**summary, **about, "updated": told, "refit": why}
 
 
 def _other_fit(context: StageContext, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -193,13 +202,40 @@ def _foreseen(
     tails = [(1 - config.output.interval) / 2, (1 + config.output.interval) / 2]
     lower, upper = np.quantile(drawn, tails, axis=0)
     inside, n = int(((lower <= most) & (least <= upper)).sum()), areas.n_bag
+    nearest = np.clip(drawn.mean(axis=0), least, most)  # of what a suppressed count may be
+    scale = np.log1p if config.response_kind.countable else np.asarray
     return {
         "n_areas": n,
+        "far": _far(areas.ids, nearest, drawn, scale),
         "covered": inside,
         "p": float(bdtr(inside, n, config.output.interval)),
         "foreseen": float(drawn.sum(axis=1).mean()),
         "observed": float(areas.y.sum()),
     }
+
+
+def _far(
+    ids: Sequence[str], y: np.ndarray, drawn: np.ndarray, scale: Callable[[np.ndarray], np.ndarray]
+) -> list[str]:
+    """Name the areas whose response lies far outside all draws, the farthest first.
+
+    Parameters
+    ----------
+    ids : sequence of str
+    y : (n_area,) float64
+    drawn : (n_draws, n_area) float64
+        Responses that are foreseen.
+    scale : callable
+        To what deviations are taken of.
+    """
+    draws = scale(drawn)
+    off = np.abs(scale(y) - draws.mean(axis=0)) / np.maximum(draws.std(axis=0), 1e-9)
+    low, high = drawn.min(axis=0), drawn.max(axis=0)
+    far = np.flatnonzero((off > FAR) & ((y < low) | (y > high)))
+    return [
+        f"{ids[k]} has {y[k]:,.6g}, where {low[k]:,.4g} to {high[k]:,.4g} were foreseen"
+        for k in far[np.argsort(-off[far], kind="stable")]
+    ]
 
 
 def _refit(told: Mapping[str, Mapping[str, Any]], model: Any) -> str:

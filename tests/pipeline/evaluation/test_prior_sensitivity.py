@@ -160,3 +160,10 @@ def test_without_draws_of_hyperparameters_it_says_why(model: VBAgg) -> None:
     assert "not integrated" in prior_sensitivity(plain, posterior, list("abcd"), 1.0, [])["absent"]
     flat = _holding(VBAgg(**{**model.get_params(), "priors": "none"}), state)
     assert "no priors" in prior_sensitivity(flat, posterior, list("abcd"), 1.0, [])["absent"]
+    weight = np.full(N_MEMBER, 1e-9)
+    weight[3] = 1.0  # of an update whose counts one draw suits
+    left = State(state.params, state.fixed, members={**state.members, "weight": weight})
+    told = prior_sensitivity(
+        _holding(VBAgg(**model.get_params()), left), posterior, list("abcd"), 1.0, []
+    )
+    assert "few draws of the hyperparameters suit the counts (1.0 of 12)" in told["absent"]

@@ -53,6 +53,17 @@ def test_what_was_left_out_is_a_caution_from_half_a_per_cent():
     assert [each.split()[0] for each in said] == ["The", "3", "Areas", "1"]
 
 
+def test_counts_far_from_foreseen_ones_and_a_fit_that_is_due_are_cautions():
+    far = ["A05 has 2,430, where 98 to 529 were foreseen"]
+    fit = {"updated": {"2024-06": {"far": far}, "2024-05": {}}, "refit": "few draws suit"}
+    said = cautions({}, fit, None, "one rate")
+    assert said[:2] == [
+        "2024-06: A05 has 2,430, where 98 to 529 were foreseen. Look at this count.",
+        "A new fit is due, for few draws suit. Until then rates and intervals of this map may be "
+        "wrong: fit anew before you publish it.",
+    ]
+
+
 def test_people_without_a_label_are_in_areas_without_a_label():
     people = {"inside_areas": 1000.0, "without_counts": 30.0}
     cases = {"unit": "positives", "noun": "label"}

@@ -28,6 +28,7 @@ from tests.pipeline.series_inputs import (
     SIDE,
     SMALL_OPTIONS,
     area_of_pixel,
+    areas,
     counts,
     elevation,
     people,
@@ -141,12 +142,23 @@ def test_tables_cube_and_maps_say_the_same(updated: Path) -> None:
 
 
 def test_an_update_is_near_a_fit_of_all_and_a_run_after_it_has_nothing_to_do(
-    updated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    three: Path, updated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = json.loads((updated.parent / "out/work/stages.json").read_text())["fit"]["summary"]
     assert list(record["updated"]) == ["2024-04"]
     assert record["updated"]["2024-04"]["n_areas"] == 16
     assert record["refit"] == ""
+    assert record["updated"]["2024-04"]["far"] == []
+    # What is told of the model is of the update: other weights of its draws, rain of its month.
+    now = models.load(updated.parent / "out/work/model").named_hyperparameters()
+    assert list(record["hyperparameters"].values()) == pytest.approx(list(now.values()))
+    order = np.argsort(rain(3).ravel())
+    share = np.cumsum(people().ravel()[order]) / people().sum()
+    ends = rain(3).ravel()[order][np.searchsorted(share, [0.1, 0.5, 0.9])]
+    np.testing.assert_allclose(record["effects"]["rain"]["at"], ends, rtol=0.02)
+    before = json.loads((three.parent / "out/work/stages.json").read_text())["fit"]["summary"]
+    for name in ("hyperparameter_intervals", "coefficients", "effects"):
+        assert record[name] != before[name]
     capsys.readouterr()
     assert main(["run", str(updated), "--json"]) == 0
     stages = json.loads(capsys.readouterr().out)["stages"]
@@ -177,7 +189,11 @@ def test_a_correction_touches_its_month_alone(
     table = pd.read_csv(directory / "cases.csv", dtype=str)
     table.loc[(table["id"] == "A05") & (table["month"] == "2024-02"), "cases"] = "400"
     table.to_csv(directory / "cases.csv", index=False)
-    take_in(directory / updated.name)
+    capsys.readouterr()
+    assert main(["update", str(directory / updated.name)]) == 0
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "warning: 2024-02: A05 has 400, where" in told
+    assert "were foreseen: look at this count" in told
     now = json.loads((work / "series.json").read_text())
     changed = [k for k, v in now["responses"].items() if v != said["responses"][k]]
     assert changed == ["2024-02"]
@@ -320,3 +336,29 @@ def test_a_dry_month_and_counts_that_are_all_suppressed(
     assert capsys.readouterr().err == ""
     found = json.loads((tmp_path / "out/evaluation.json").read_text(encoding="utf-8"))
     assert found["forecasts"] == {}
+
+
+def test_each_month_adds_up_to_its_own_totals_and_a_forecast_to_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_inputs(tmp_path, 3)
+    frame = areas()
+    for number, month in enumerate(MONTHS[:3]):
+        frame[f"total_{month}"] = 100.0 * (number + 1) + np.arange(16)
+    frame.to_file(tmp_path / "areas.gpkg", driver="GPKG")
+    edit(config, {"draws: 40": "draws: 40, reconcile: {to: total}"})
+    assert main(["check", str(config)]) == 2
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "column 'total' has one total of an area, and `time` maps many periods" in told
+    assert "such as total_{period}, or give counts" in told
+    edit(config, {"reconcile: {to: total}": 'reconcile: {to: "total_{period}"}'})
+    run_each(config, "ingest", "fit", "predict")
+    out = tmp_path / "out"
+    for number, directory in ((0, out / "periods/2024-01"), (2, out)):
+        cases = read(directory / "cases_reconciled_mean.tif").ravel()
+        sums = np.bincount(area_of_pixel().ravel(), cases)
+        np.testing.assert_allclose(sums, 100.0 * (number + 1) + np.arange(16), rtol=1e-5)
+    ahead = out / "periods/2024-04"
+    assert (ahead / "rate_mean.tif").is_file()
+    assert not list(ahead.glob("*reconciled*"))
+    assert "reconciled_cases" not in pd.read_csv(ahead / "levels_training.csv")
