@@ -43,7 +43,8 @@ def test_the_walk_works_as_it_stands(tmp_path: Path) -> None:
     made, title, _, names, proposed, _, named, mapped, spelling, taken, more = said
     assert "In disorder" in made
     assert "skip_rows: 2" in title
-    assert f"{AREAS} count(s) match no area" in names
+    assert " count(s) match no area" in names
+    assert f"({AREAS} in all) in column 'District'" in names
     assert "is not UTF-8 text; it is read as cp1252" in names
     assert "Port Espoir,,,0." in proposed
     assert "AR0002" not in proposed
