@@ -105,8 +105,8 @@ def _checks(config: Config, before: Path | None) -> Iterator[Check]:
         change = map_change(before, out, scale)
         said = f"the map changed by {_say(change)} from {before.name}"
         yield _at_most("change", change, gates.max_change, said, "the grid")
-    updated = (stages.get("fit", {}).get("summary", {}).get("updated") or {}).items()
-    far = [f"{label}: {text}" for label, row in updated for text in row.get("far", [])]
+    by_period = stages.get("fit", {}).get("summary", {}).get("far") or {}
+    far = [f"{label}: {text}" for label, texts in by_period.items() for text in texts]
     yield from _better_than_constant(config, report, absent.get("share"), far)
 
 

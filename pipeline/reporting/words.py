@@ -140,8 +140,8 @@ def cautions(
 
 def _of_update(fit: Mapping[str, Any]) -> Iterator[str]:
     """Say what an update found: counts far from what was foreseen, a fit that has had its day."""
-    for label, row in (fit.get("updated") or {}).items():
-        for text in row.get("far", []):
+    for label, texts in (fit.get("far") or {}).items():
+        for text in texts:
             yield f"{label}: {text}. Look at this count."
     if fit.get("refit"):
         yield (

@@ -75,6 +75,7 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     -------
     dict or None
         The summary of the fit, with ``updated``: by period, what had been foreseen of its counts;
+        ``far``: by period, of this and earlier updates, the counts far from what was foreseen;
         ``refit``: why a new fit is proposed, empty if it is not. None where a new fit is due, and
         the context leaves it the choice.
 
@@ -113,15 +114,14 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     place, cap = context.place("work/thinned-fit.zarr"), sized_to.fit.area_pixels
     stores = store.thinned(place, cap, config.fit.seed)
     source = store.source(stores)
-    periods, told = [], {}
+    periods, told, far = [], {}, dict(before.get("far", {}))
     for label in labels:
         number = store.periods.index(label)
         bags = source.of_period(number)
         assert bags is not None
-        foreseen = _foreseen(context, model, store, label, store.times[number])
+        told[label], far[label] = _foreseen(context, model, store, label, store.times[number])
         if label in before["series"]["responses"]:  # what was known of it is no forecast
-            foreseen = {"corrected": True, "far": foreseen.get("far", [])}
-        told[label] = foreseen
+            told[label] = {"corrected": True}
         periods.append(Period(store.times[number], bags, bags.bag))
     device = block_device(config).get("device", "cpu")
     with progress.task("update", None):
@@ -142,7 +142,7 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
             same = before["series"]["responses"][label] == now["responses"][label]
             what = "layers" if same else "counts"
             progress.log(f"update: {label} had been taken in before: its {what} have changed")
-        for text in row.get("far", []):
+        for text in far[label]:
             progress.log(f"update: warning: {label}: {text}: look at this count")
     known, counted = (each.get("counts", {}) for each in (before["series"], now))
     for label in labels:
@@ -157,7 +157,8 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
         progress.log(f"update: warning: {why}; fit again: `{again}`")
     last = next(each for each in reversed(stores) if each.in_training.any())
     about = told_model(model, last, store.ids, sized_to)
-    return {**summary, **about, "updated": told, "refit": why}
+    far = {label: texts for label, texts in far.items() if texts}
+    return {**summary, **about, "updated": told, "far": far, "refit": why}
 
 
 def _other_fit(context: StageContext, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -186,13 +187,13 @@ def _other_fit(context: StageContext, before: Mapping[str, Any], now: Mapping[st
 
 def _foreseen(
     context: StageContext, model: Any, store: SeriesStore, label: str, time: float
-) -> dict[str, Any]:
-    """Return how the new counts of a period compare to what the model had foreseen."""
+) -> tuple[dict[str, Any], list[str]]:
+    """Return how the counts of a period compare to what was foreseen, and which are far off."""
     config = context.config
     rng, at = np.random.default_rng([config.fit.seed, 7]), model.at(time)
     own = store.at(label).training
     if not own.n_bag:  # all counts are of several areas together
-        return {}
+        return {}, []
     areas = as_asked(own, store.ids, at)
     functions = at.sample_functions(SURPRISE_DRAWS, rng)
     counts = [at.predict_bags(b, draws=functions).observed(rng).draws for b in areas.blocks()]
@@ -204,14 +205,14 @@ def _foreseen(
     inside, n = int(((lower <= most) & (least <= upper)).sum()), areas.n_bag
     nearest = np.clip(drawn.mean(axis=0), least, most)  # of what a suppressed count may be
     scale = np.log1p if config.response_kind.countable else np.asarray
-    return {
+    found = {
         "n_areas": n,
-        "far": _far(areas.ids, nearest, drawn, scale),
         "covered": inside,
         "p": float(bdtr(inside, n, config.output.interval)),
         "foreseen": float(drawn.sum(axis=1).mean()),
         "observed": float(areas.y.sum()),
     }
+    return found, _far(areas.ids, nearest, drawn, scale)
 
 
 def _far(

@@ -19,6 +19,7 @@ from geo.core.errors import InputError
 from pipeline.cli.main import main
 from pipeline.config.reader import load_config
 from pipeline.core.json_values import jsonable
+from pipeline.core.progress import Silent
 from pipeline.evaluation.verdict import paired_gain, verdict
 from pipeline.publishing.gates import check_gates, map_change
 from pipeline.publishing.publish import publish, publish_dir
@@ -593,6 +594,24 @@ def test_without_gates_a_map_must_beat_one_rate(tmp_path, evaluation, sections, 
     for found, wanted in zip(done.reasons, reasons, strict=True):
         assert wanted in found
         assert "\n" not in found
+
+
+def test_a_count_far_from_foreseen_comes_first_and_a_fit_that_is_due_is_told(tmp_path):
+    config = build(tmp_path)
+    leave_run(config, 0.05, evaluation=against_one_rate(area=LOST, block=WON))
+    path = config.output.dir / "work/stages.json"
+    stages = json.loads(path.read_text())
+    far = ["A05 has 2,430, where 98 to 529 were foreseen"]
+    stages["fit"]["summary"] |= {"far": {"2024-06": far}, "refit": "few draws suit the counts"}
+    path.write_text(json.dumps(stages))
+    (reason,) = publish(config).reasons
+    assert "required. Look at 2024-06: A05 has 2,430, where 98 to 529 were foreseen. More" in reason
+    said, progress = list[str](), Silent()
+    progress.log = said.append
+    done = publish(config, force=True, progress=progress)
+    assert "publish: warning: a new fit is due, for few draws suit the counts: `disagg" in said[0]
+    about = json.loads((done.directory / "version.json").read_text())
+    assert about["refit"] == "few draws suit the counts"
 
 
 @pytest.mark.parametrize(("gains", "status"), [(UNCLEAR, "held"), (WON, "published")])

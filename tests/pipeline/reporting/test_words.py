@@ -55,7 +55,7 @@ def test_what_was_left_out_is_a_caution_from_half_a_per_cent():
 
 def test_counts_far_from_foreseen_ones_and_a_fit_that_is_due_are_cautions():
     far = ["A05 has 2,430, where 98 to 529 were foreseen"]
-    fit = {"updated": {"2024-06": {"far": far}, "2024-05": {}}, "refit": "few draws suit"}
+    fit = {"far": {"2024-06": far}, "refit": "few draws suit"}
     said = cautions({}, fit, None, "one rate")
     assert said[:2] == [
         "2024-06: A05 has 2,430, where 98 to 529 were foreseen. Look at this count.",
