@@ -90,14 +90,24 @@ def _forecasts(evaluation: Mapping[str, Any] | None) -> list[str]:
     return tell_forecasts((evaluation or {}).get("forecasts") or {})
 
 
+def _of_areas_alone(config: Config) -> list[str]:
+    """Say what a model that predicts areas alone, and no pixels, says of those of the fit."""
+    return [
+        f"Areas of the fit have the {config.response_kind.given_values} that they came with: "
+        f"{config.model.kind} repeats them. Scores of hidden areas alone say how well it predicts."
+    ]
+
+
 def page_content(found: Found) -> dict[str, Any]:
     """Return what the template of the page names."""
     config, evaluation = found.config, found.evaluation
     words = config.response_kind
     one = words.against
     fit = found.record.get("fit", {}).get("summary", {})
-    warnings = cautions(evaluation, fit, found.balance, one)
-    scaled = found.record.get("predict", {}).get("summary", {}).get("reconciled") or {}
+    predicted = found.record.get("predict", {}).get("summary", {})
+    own = _of_areas_alone(config) if predicted.get("n_pix") == 0 else []
+    warnings = own + cautions(evaluation, fit, found.balance, one)
+    scaled = predicted.get("reconciled") or {}
     warnings += [sentence(f"totals contradict: {each}") for each in scaled.get("conflicts", [])]
     influenced, groups = influence(evaluation)
     return {
@@ -112,7 +122,7 @@ def page_content(found: Found) -> dict[str, Any]:
             without_figures(evaluation)
             or f"nobody has measured whether the map is better than {one}"
         ),
-        "first": cautions(evaluation, fit, found.balance, one, technical=False)[:N_FIRST],
+        "first": [*own, *cautions(evaluation, fit, found.balance, one, technical=False)][:N_FIRST],
         "warnings": warnings,
         "reconciled": reconciled_words(config, scaled),
         "asked": asked.what_was_asked(config, found.sizes),

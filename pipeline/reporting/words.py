@@ -313,7 +313,7 @@ def _explained(name: str, value: float, tells: Mapping[str, Parameter]) -> str:
         return "Level of the surface before the link."
     if "lengthscale" in name:
         if "space" in name:
-            return f"Places nearer than about {number(value)} km have alike residual rates."
+            return f"Places nearer than about {number(value)} km are alike beyond their covariates."
         of = "a covariate" if covariate is None else covariate
         return f"Effects change over about {number(value)} standard deviations of {of}."
     if "variance" in name and value >= 0:

@@ -202,9 +202,12 @@ def test_without_evaluation_and_rasters_there_are_maps_of_areas_and_no_answer(fi
     (copied / "evaluation.json").unlink()
     for path in copied.glob("*.tif"):
         path.unlink()
-    assert not finished.report(copied)["evaluated"]
+    predicted = read_record(finished.out)["predict"]
+    predicted = predicted | {"summary": predicted["summary"] | {"n_pix": 0}}
+    assert not finished.report(copied, predict=predicted)["evaluated"]
     page = (copied / "report.html").read_text(encoding="utf-8")
     assert "Not evaluated" in page
+    assert "vbagg repeats them. Scores of hidden areas alone say how well it predicts." in page
     assert "Hidden areas" not in page
     assert "Observed against predicted" in page
     data = page_data(page)
@@ -231,6 +234,7 @@ def test_a_run_of_labels_has_probabilities_and_no_counts(tmp_path):
     page = (config.output.dir / "report.html").read_text(encoding="utf-8")
     assert "Better than one probability" in page
     assert "Residuals" not in page
+    assert "if of the areas with 30 % three of ten are positive" in page
     data = page_data(page)
     assert data["left"] == "probability_mean"
     assert data["facts"]["labels"][0] == "Probability to be positive"
