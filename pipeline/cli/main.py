@@ -168,7 +168,8 @@ def _run(
 
 _UPDATE = """Take a new or corrected period of a series into the fitted model, and map it.
 
-Costs what the new period costs: the hyperparameters stay as the last fit found them. It says when
+The model takes in the new period alone, in seconds: hyperparameters stay as the last fit found
+them. Maps and scores are made again, as in a run. It names counts far from foreseen, and says when
 a new fit (disagg run) is due; with --refit it makes it.
 
 \b
