@@ -6,7 +6,7 @@ filter and the smoother take what they say to all others (:mod:`models.temporal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,7 +204,6 @@ def _foreseen(
     lower, upper = np.quantile(drawn, tails, axis=0)
     inside, n = int(((lower <= most) & (least <= upper)).sum()), areas.n_bag
     nearest = np.clip(drawn.mean(axis=0), least, most)  # of what a suppressed count may be
-    scale = np.log1p if config.response_kind.countable else np.asarray
     found = {
         "n_areas": n,
         "covered": inside,
@@ -212,12 +211,10 @@ def _foreseen(
         "foreseen": float(drawn.sum(axis=1).mean()),
         "observed": float(areas.y.sum()),
     }
-    return found, _far(areas.ids, nearest, drawn, scale)
+    return found, _far(areas.ids, nearest, drawn, counts=config.response_kind.countable)
 
 
-def _far(
-    ids: Sequence[str], y: np.ndarray, drawn: np.ndarray, scale: Callable[[np.ndarray], np.ndarray]
-) -> list[str]:
+def _far(ids: Sequence[str], y: np.ndarray, drawn: np.ndarray, *, counts: bool) -> list[str]:
     """Name the areas whose response lies far outside all draws, the farthest first.
 
     Parameters
@@ -226,11 +223,13 @@ def _far(
     y : (n_area,) float64
     drawn : (n_draws, n_area) float64
         Responses that are foreseen.
-    scale : callable
-        To what deviations are taken of.
+    counts : bool
+        Deviations are of logarithms, and not below what chance alone makes of a count.
     """
+    scale = np.log1p if counts else np.asarray
     draws = scale(drawn)
-    off = np.abs(scale(y) - draws.mean(axis=0)) / np.maximum(draws.std(axis=0), 1e-9)
+    least = 1.0 / np.sqrt(1.0 + drawn.mean(axis=0)) if counts else 1e-9
+    off = np.abs(scale(y) - draws.mean(axis=0)) / np.maximum(draws.std(axis=0), least)
     low, high = drawn.min(axis=0), drawn.max(axis=0)
     far = np.flatnonzero((off > FAR) & ((y < low) | (y > high)))
     return [
