@@ -49,6 +49,10 @@ _ALIASES = {
     "expected_b": "{fitted} in B",
     "observed_a": "observed {total} in A",
     "observed_b": "observed {total} in B",
+    "observed_lower_a": "suppressed {total} in A: least that they may be",
+    "observed_lower_b": "suppressed {total} in B: least that they may be",
+    "observed_upper_a": "suppressed {total} in A: most that they may be",
+    "observed_upper_b": "suppressed {total} in B: most that they may be",
 }
 
 

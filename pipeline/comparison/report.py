@@ -15,6 +15,7 @@ from pipeline.comparison.pixels import PixelChange
 from pipeline.comparison.sides import Side
 from pipeline.comparison.words import headline
 from pipeline.core.json_values import jsonable
+from pipeline.products.suppressed import LOWER, UPPER
 from pipeline.reporting.tables import name_column
 from pipeline.responses.response import Response
 
@@ -164,8 +165,11 @@ def described_table(
     result = table.reindex(pd.Index(ids, name="id"))
     has_a, has_b = result.index.isin(a.index), result.index.isin(b.index)
     result.insert(0, "in_maps", np.where(has_a & has_b, "A and B", np.where(has_a, "A", "B")))
-    for letter, frame in (("a", a), ("b", b)):
-        result[f"observed_{letter}"] = frame["observed"].reindex(result.index)
+    hidden = any(LOWER in frame for frame in layers)
+    for column in ("observed", LOWER, UPPER) if hidden else ("observed",):
+        for letter, frame in (("a", a), ("b", b)):
+            values = frame[column] if column in frame else pd.Series(np.nan, frame.index)
+            result[f"{column}_{letter}"] = values.reindex(result.index)
     names = [_names(frame, each) for frame, each in ((b, side), (a, of_a))]
     named = [each for each in names if each is not None]
     if named:

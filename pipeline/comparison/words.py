@@ -29,7 +29,10 @@ def headline(report: dict[str, Any]) -> str:
             f"observed {report['words']['rates']} of {of}: {rose} and {fell} by more than chance"
         )
     if total:
-        words += f"; in all, {report['words']['expected']} {total['a']:,.0f} -> {total['b']:,.0f}"
+        # Areas that lack a count have an expected one, too.
+        n_total, n_told = report["total"]["n_areas"], areas["n_counts"]
+        of_all = "in all" if n_told in (None, n_total) else f"in all {n_total} areas"
+        words += f"; {of_all}, {report['words']['expected']} {total['a']:,.0f} -> {total['b']:,.0f}"
         if total.get("change_probability") is not None:
             words += f" (probability of a rise {total['change_probability']:.2f})"
         observed = report["total"].get("observed")

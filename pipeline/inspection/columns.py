@@ -32,7 +32,7 @@ TESTED = re.compile(
 PEOPLE = re.compile(
     r"(?<![a-z])(pop(ulation|ulacao)?|poblacion|people|persons?|inhabitants|habitants|ppp|worldpop)(?![a-z])|population"
 )
-_CODE = re.compile(r"(?<![a-z])(id|code|pcode|uid|key|iso|gid)(?![a-z])")
+CODE = re.compile(r"(?<![a-z])(id|code|pcode|uid|key|iso|gid)(?![a-z])")
 _FORM = re.compile(r"(19|20)\d\d(-?(0[1-9]|1[0-2])(-?[0-3]\d)?|-?[Ww]\d\d?|-?[Qq][1-4])?")
 _SUPPRESSED = Suppression()
 
@@ -89,7 +89,7 @@ def pairings_of(table: pd.DataFrame, areas: Boundary) -> list[Pairing]:
             if share >= SHARE:
                 same, code = (
                     folded(column) == folded(area_column),
-                    _CODE.search(area_column.lower()),
+                    CODE.search(area_column.lower()),
                 )
                 if dates is None:
                     dates = [id_text(table[c]) for c in map(str, table.columns)
@@ -125,7 +125,7 @@ def count_columns(table: pd.DataFrame) -> list[str]:
     found = []
     for name in map(str, table.columns):
         plain = name.lower()
-        other = PEOPLE.search(plain) or _CODE.search(plain.replace("_", " "))
+        other = PEOPLE.search(plain) or CODE.search(plain.replace("_", " "))
         if other or has_dates(table[name]):
             continue
         numbers = numbers_of(table[name])

@@ -223,10 +223,16 @@ def _output(found: Guess) -> str:
     if response.labels:
         return "output:      {dir: out}"
     own = response.of == "average" or (response.of is not None and response.weight is not None)
-    section = "{dir: out}" if own else "{dir: out, rate_per: 1000}"
+    section: dict[str, object] = {"dir": "out"}
+    if not own:
+        section["rate_per"] = 1000
     few, what = ("[2, 3]", "values") if own else ("[50, 100]", "rates")
-    said = f"exceedance: {few}: how surely {what} are above; choose some near those that check"
-    return f"output:      {section}   # {said} prints"
+    about = f"exceedance: {few}: how surely {what} are above; choose some near those that check"
+    about += " prints"
+    if found.levels:
+        section["areas"] = found.levels
+        about += "; areas: they hold whole areas of the counts, and get tables, too"
+    return _line("output", section, about)
 
 
 def _line(key: str, section: dict[str, object] | dict[str, str], comment: str) -> str:

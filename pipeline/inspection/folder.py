@@ -35,7 +35,7 @@ N_FILES = 5_000
 TITLED = {".csv", ".tsv", ".txt", ".xlsx"}  # tables that may have a title above the names
 _UNNAMED = re.compile(r"|column [A-Z]+|Unnamed: \d+")
 #: A date in a file's name: 2024, 2024-03, 2024.03, 202403, 2024_03_31, 2024-W13, 2024Q1.
-_DATE = re.compile(
+DATE = re.compile(
     r"(?<!\d)(?:19|20)\d\d(?:[-_.]?[WwQq]\d\d?|[-_.]?(?:0[1-9]|1[0-2])(?:[-_.]?[0-3]\d)?)?(?!\d)"
 )
 
@@ -173,6 +173,9 @@ class Folder:
         try:
             if suffix in VECTORS and not labels:
                 self._vector(pattern, first)
+            elif suffix in VECTORS - TABLES:  # of several dates: which one is asked
+                for label, path in files:
+                    self._vector(pattern.replace("{period}", label), path)
             if suffix in TABLES and n_before[0] == len(self.boundaries):
                 for sheet in _sheets(first):
                     self._table(pattern, first, sheet, labels)
@@ -215,6 +218,8 @@ class Folder:
             frame = BOUNDARIES.of(path)(path, layer)
             if frame.geom_type.isin(["Polygon", "MultiPolygon"]).any():
                 self.boundaries.append(Boundary(pattern, layer, frame))
+            else:
+                self.left.append(f"{Boundary(pattern, layer, frame).title}: no polygons")
 
 
 def _variables(pattern: str, path: Path, labels: tuple[str, ...]) -> list[RasterFile]:
@@ -248,7 +253,7 @@ def _with_siblings(rasters: list[RasterFile]) -> list[RasterFile]:
 
 def _undated(each: RasterFile) -> str:
     """Return the name of a raster with ``{period}`` for the dates in it."""
-    return _DATE.sub("{period}", each.path.rpartition("/")[2])
+    return DATE.sub("{period}", each.path.rpartition("/")[2])
 
 
 def _below_title(path: Path, name: str, sheet: str | None) -> tuple[pd.DataFrame, int]:
@@ -288,7 +293,7 @@ def _has_title(path: Path, frame: pd.DataFrame | None) -> bool:
 
 def _are_names(texts: list[str]) -> bool:
     """Return whether cells may name columns: none is empty, a number, a hidden count."""
-    dates = [text for text in texts if _DATE.fullmatch(text)]  # of a column for each period
+    dates = [text for text in texts if DATE.fullmatch(text)]  # of a column for each period
     rest = [text for text in texts if text not in dates]
     data = any(
         _UNNAMED.fullmatch(text)
@@ -337,7 +342,7 @@ def _grouped(files: list[Path], folder: Path) -> dict[str, list[tuple[str, Path]
     dated: dict[str, list[tuple[str, Path]]] = {}
     for path in files:
         name = path.relative_to(folder).as_posix()
-        dates = set(_DATE.findall(name))
+        dates = set(DATE.findall(name))
         label = dates.pop() if len(dates) == 1 else ""
         pattern = name.replace(label, "{period}") if label else name
         dated.setdefault(pattern, []).append((label, path))

@@ -36,6 +36,7 @@ from pipeline.inspection.columns import (
 )
 from pipeline.inspection.crosswalks import paired_by, split_crosswalks, told_left
 from pipeline.inspection.folder import Boundary, Folder, RasterFile, TableFile
+from pipeline.inspection.levels import other_levels
 from pipeline.inspection.response import (
     NONE,
     RATE,
@@ -75,6 +76,8 @@ class Guess:
     truth : RasterFile or None
     changes, crosswalk : TableFile or None
         What became of areas; which areas the names of the counts are.
+    levels : list of dict
+        Items of ``output.areas``.
     why : dict of str
         By section.
     left : list of str
@@ -95,6 +98,7 @@ class Guess:
     truth: RasterFile | None = None
     changes: TableFile | None = None
     crosswalk: TableFile | None = None
+    levels: list[dict[str, str]] = field(default_factory=list)
     why: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
 
@@ -118,6 +122,8 @@ def guess(folder: Folder, ask: Ask) -> Guess:
     found.left += left
     _rasters(folder, found, ask)
     _other_tables(folder, found)
+    found.levels, left = other_levels(folder, found.areas, labels=found.response.labels)
+    found.left += left
     return found
 
 

@@ -13,6 +13,7 @@ from geo.core.errors import name_first
 from pipeline.levels.area_sums import LevelDraws
 from pipeline.products.level_columns import threshold_columns
 from pipeline.products.suppressed import LOWER
+from pipeline.products.together import Together
 from pipeline.store.level_areas import INSIDE, Level, Overlaps
 
 SUPPRESSED = "suppressed"
@@ -32,12 +33,15 @@ class Observed:
         Why the cases are unknown; empty where they are known.
     has_trials : bool
         Whether people were tested at all.
+    together : Together, optional
+        Counts of several of the areas together.
     """
 
     cases: np.ndarray
     tested: np.ndarray
     why: np.ndarray | None = None
     has_trials: bool = False
+    together: Together | None = None
 
     @classmethod
     def of(cls, table: pd.DataFrame, training: Level) -> Observed:
@@ -52,12 +56,18 @@ class Observed:
         cases = column("observed")
         why = np.where(np.isfinite(cases), "", "no count was given").astype(object)
         why[np.isfinite(column(LOWER))] = SUPPRESSED
-        return cls(cases, column("tested"), why, "tested" in table)
+        together = Together.of_table(table, list(training.ids))
+        if together is not None:
+            known = np.where(np.isfinite(together.cases), "counted together: ", "no count: ")
+            words = np.where(together.suppressed, f"{SUPPRESSED}: ", known).astype(object)
+            inside = together.number >= 0
+            why[inside] = (words + together.titles)[together.number[inside]]
+        return cls(cases, column("tested"), why, "tested" in table, together)
 
     def totals(
         self, level: Level, overlaps: Overlaps, covered: np.ndarray, names: np.ndarray
     ) -> Observed:
-        """Sum over the areas of another level.
+        """Sum over the areas of another level: counts of areas together once, if all are inside.
 
         Parameters
         ----------
@@ -70,28 +80,62 @@ class Observed:
         names : (n_training,) array of str
             Of the training areas.
         """
+        parts, pairs = self._parts(names, overlaps)
         whole = np.where(covered >= INSIDE, 1.0, np.nan)
-        cases = whole * overlaps.total(self.cases, len(level))
+        cases = whole * pairs.total(parts.cases, len(level))
         why = np.full(len(level), "", object)
+        missing, hidden = ~np.isfinite(parts.cases), parts.suppressed
         for k in np.flatnonzero(~np.isfinite(cases)):
-            here = overlaps.coarse == k
-            missing = here & ~np.isfinite(self.cases[overlaps.fine])
-            hidden = np.zeros(missing.shape, bool)
-            if self.why is not None:
-                hidden = missing & (self.why[overlaps.fine] == SUPPRESSED)
-            for what, some in (
-                ("in part only: ", overlaps.fine[here & ~overlaps.inside]),
-                ("no count: ", overlaps.fine[missing & ~hidden]),
-                (f"{SUPPRESSED}: ", overlaps.fine[hidden]),
-            ):
-                if some.size:
-                    why[k] = what + name_first([str(names[n]) for n in some], N_NAMED)
-                    break
-            else:
-                why[k] = f"areas with counts hold {100 * covered[k]:.0f} % of its people"
-                why[k] = why[k] if here.any() else "no area with counts lies inside"
-        tested = whole * overlaps.total(self.tested, len(level))
+            here = pairs.coarse == k
+            own, cut = pairs.fine[here & pairs.inside], pairs.fine[here & ~pairs.inside]
+            each = (
+                ("in part only: ", cut),
+                ("no count: ", own[missing[own] & ~hidden[own]]),
+                (f"{SUPPRESSED}: ", own[hidden[own]]),
+            )
+            said = [
+                what + name_first([str(parts.names[n]) for n in some], N_NAMED)
+                for what, some in each
+                if some.size
+            ]
+            if not here.any():
+                said = ["no area with counts lies inside"]
+            elif covered[k] < INSIDE:
+                said.append(f"the training areas hold {100 * covered[k]:.0f} % of its people")
+            why[k] = "; ".join(said)
+        tested = whole * pairs.total(parts.tested, len(level))
         return Observed(cases, tested, why, self.has_trials)
+
+    def _parts(self, names: np.ndarray, overlaps: Overlaps) -> tuple[_Parts, Overlaps]:
+        """Return what has a count of its own, areas and unions of them, and where each lies."""
+        n, found = self.cases.size, self.together
+        hidden = np.zeros(n, bool) if self.why is None else self.why == SUPPRESSED
+        own = _Parts(names, self.cases, self.tested, hidden)
+        if found is None or not overlaps.fine.size:
+            return own, overlaps
+        joined = _Parts(
+            np.concatenate([own.names, found.titles]),
+            np.concatenate([own.cases, found.cases]),
+            np.concatenate([own.tested, found.tested]),
+            np.concatenate([own.suppressed, found.suppressed]),
+        )
+        part = np.where(found.number >= 0, n + found.number, np.arange(n))
+        n_area, n_coarse = np.bincount(part), int(overlaps.coarse.max()) + 1
+        pair = part[overlaps.fine] * n_coarse + overlaps.coarse
+        each, at = np.unique(pair, return_inverse=True)
+        fine, n_inside = each // n_coarse, np.bincount(at, overlaps.inside)
+        # A union lies inside if all of its areas do.
+        return joined, Overlaps(fine, each % n_coarse, n_inside == n_area[fine])
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Areas, and unions of them behind: what has a count of its own."""
+
+    names: np.ndarray
+    cases: np.ndarray
+    tested: np.ndarray
+    suppressed: np.ndarray
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from pipeline.products.arrays import AreaArrays
 from pipeline.products.csv_table import write_csv
 from pipeline.products.products import AREAS_CSV, AREAS_DRAWS, AREAS_GPKG
 from pipeline.products.suppressed import interval_columns
+from pipeline.products.together import Together, with_counted_in
+from pipeline.storage.files import atomic_write
 
 UNITS = "units"  # key of the metadata of the draws' file
 
@@ -55,6 +57,8 @@ class AreaDraws(AreaArrays):
         Number tested; NaN, the default, under a likelihood without trials.
     least, most : (n_bag,) float64 array
         Ends of the interval of a suppressed count; the observed count, the default, of others.
+    together : Together, optional
+        Counts of several areas together, of all areas of a store; a choice of them has none.
     """
 
     bag: np.ndarray
@@ -67,6 +71,7 @@ class AreaDraws(AreaArrays):
     tested: Any = None
     least: Any = None
     most: Any = None
+    together: Any = None
 
     def __post_init__(self) -> None:
         for name in ("least", "most"):
@@ -74,6 +79,15 @@ class AreaDraws(AreaArrays):
                 object.__setattr__(self, name, self.y)
         if self.tested is None:
             object.__setattr__(self, "tested", np.full(self.people.shape, np.nan))
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [name for name in super()._names() if name != "together"]
+
+    def save(self, path: Path) -> None:
+        """Write the arrays: see :class:`AreaArrays`."""
+        with atomic_write(path) as file:
+            np.savez(file, **{name: getattr(self, name) for name in self._names()})
 
     @property
     def suppressed(self) -> np.ndarray:
@@ -176,7 +190,8 @@ def draw_areas(
             model, part, functions, (seed, number), observed=observed, factors=factors
         )
 
-    return AreaDraws.of_blocks(store, draw, keep, advance, n_thread)
+    found = AreaDraws.of_blocks(store, draw, keep, advance, n_thread)
+    return found if keep is not None else replace(found, together=Together.of_store(store))
 
 
 def draw_areas_over_times(
@@ -219,7 +234,11 @@ def draw_areas_over_times(
         made.append(of_each)
         if advance:
             advance(len(of_each[0]))
-    return [AreaDraws.concatenate(list(own)) for own in zip(*made, strict=True)]
+    every = zip(stores, zip(*made, strict=True), strict=True)
+    return [
+        replace(AreaDraws.concatenate(list(own)), together=Together.of_store(store))
+        for store, own in every
+    ]
 
 
 def draw_block(
@@ -341,7 +360,8 @@ def tabulate_areas(
         likelihood with trials; ``observed_rate``
         and ``fitted_rate`` with ``_lower`` and ``_upper``, per ``rate_per`` people, or people
         tested; ``count_lower``, ``count_upper``: predictive interval of the observed count;
-        ``residual``: observed less fitted, over the predictive standard deviation.
+        ``residual``: observed less fitted, over the predictive standard deviation. Counts of
+        several areas together are among its attributes: see :class:`Together`.
     """
     tails = [(1 - interval) / 2, (1 + interval) / 2]
     lower, upper = np.quantile(draws.expected, tails, axis=0)
@@ -351,7 +371,7 @@ def tabulate_areas(
     spread = draws.counts.std(axis=0)
     residual = np.full(spread.shape, np.nan)
     np.divide(draws.y - draws.mean, spread, out=residual, where=spread > 0)
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "observed": draws.y,
             **interval_columns(draws.y, draws.least, draws.most),
@@ -371,6 +391,9 @@ def tabulate_areas(
         },
         index=pd.Index([ids[bag] for bag in draws.bag], name="id"),
     )
+    if draws.together is not None:
+        draws.together.keep(table)
+    return table
 
 
 def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path) -> None:
@@ -383,12 +406,14 @@ def write_areas(areas: Any, table: pd.DataFrame, id_column: str, directory: Path
         pixel; their numbers stay empty. An attribute with the name of a column of the table has
         ``_given`` behind it.
     table : DataFrame
-        From :func:`tabulate_areas`.
+        From :func:`tabulate_areas`. Where some areas are counted with others alone, the column
+        ``counted_in`` says in which count each is.
     id_column : str
         Name of the users' id column, so that they can join the tables on it.
     directory : Path
         Directory of the two files.
     """
+    table = with_counted_in(table)
     # GeoPackage reserves the column "fid"; names that resemble the geometry's clash as well, and
     # capitals make no difference.
     taken = {"fid", "geometry", "geom", *(column.lower() for column in table.columns)}

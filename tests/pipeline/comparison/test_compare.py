@@ -18,10 +18,12 @@ from geo.grids.positions import Positions
 from models.aggregate.paired import draw_pair, what_differs
 from pipeline.cli.main import main
 from pipeline.comparison import pixels
+from pipeline.comparison.areas import change_by_tables
 from pipeline.comparison.compare import compare_sides
 from pipeline.comparison.differences import in_words, what_differed
-from pipeline.comparison.outputs import FILES, LAYER, PACKAGE
+from pipeline.comparison.outputs import FILES, LAYER, PACKAGE, read_areas_layer
 from pipeline.comparison.periods import PERIODS_CHANGE
+from pipeline.comparison.report import described_table, moments
 from pipeline.comparison.sides import basis_of, find_data, open_side
 from pipeline.comparison.words import headline
 from pipeline.core.progress import Silent
@@ -305,6 +307,27 @@ def test_the_headline_counts_the_areas_with_a_count_in_both_and_names_each_way()
         "observed rates of 73 areas with a count in both (17 lack one): 1 rose (050) and 2 fell "
         "(002, 004 (Lomé)) by more than chance; by means and deviations"
     )
+    # Totals are of all areas that both have: the sentence is of fewer, and says so.
+    report["total"] = {"n_areas": 90, "expected": {"a": 2072.0, "b": 1858.0}}
+    report["words"]["expected"] = "expected cases"
+    assert "; in all 90 areas, expected cases 2,072 -> 1,858; by" in headline(report)
+    areas["n_counts"] = 90
+    assert "; in all, expected cases 2,072 -> 1,858; by" in headline(report)
+
+
+def test_the_table_of_areas_has_the_ends_of_suppressed_counts(runs):
+    a, b = sides(runs)
+    layers = [read_areas_layer(side) for side in (a, b)]
+    number = layers[1].index[0]
+    layers[1]["observed_lower"] = layers[1]["observed_upper"] = np.nan
+    layers[1].loc[number, ["observed", "observed_lower", "observed_upper"]] = np.nan, 0, 4
+    change = change_by_tables(
+        *(moments(layer, b.response) for layer in layers), scale=1, interval=0.9, positive=True
+    )
+    table, _ = described_table(change.table, layers, a, b)
+    ends = [f"observed_{end}_{side}" for side in "ab" for end in ("lower", "upper")]
+    np.testing.assert_array_equal(table.loc[number, ends].astype(float), [np.nan, np.nan, 0, 4])
+    assert table[ends].notna().sum().tolist() == [0, 0, 1, 1]
 
 
 def test_a_version_finds_the_grid_of_a_run_by_its_digest(runs, tmp_path):

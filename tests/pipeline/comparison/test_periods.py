@@ -61,5 +61,36 @@ def test_a_suppressed_count_that_is_given_at_last_is_a_correction(tmp_path: Path
     found = write_periods_change(a, b, tmp_path)
     assert found is not None
     assert (found["n_new"], found["n_corrected"]) == (0, 2)
-    assert "(B 2024-02 4 -> 9, B 2024-01 no number -> 3)" in periods_line(found)
+    assert "(B 2024-02 4 -> 9, B 2024-01 <5 -> 3)" in periods_line(found)
     json.dumps(found, allow_nan=False)
+
+
+def test_a_withdrawn_count_is_told_from_a_suppressed_one(tmp_path: Path) -> None:
+    ends = {
+        "observed_lower": [np.nan, 0, np.nan, 0],
+        "observed_upper": [np.nan, 4, np.nan, 9],
+    }
+    a = _side(tmp_path / "a", [60, 2, 7.5, 30], [60, 2, 8, 30])
+    b = _side(tmp_path / "b", [np.nan, np.nan, 7.5, np.nan], [60, 2, 8, 30], **ends)
+    found = write_periods_change(a, b, tmp_path)
+    assert found is not None
+    numbers = {name: found[f"n_{name}"] for name in ("corrected", "withdrawn", "suppressed")}
+    assert numbers == dict.fromkeys(numbers, 1)
+    assert periods_line(found).startswith(
+        "All periods: 0 new counts, 1 corrected (B 2024-02 30 -> <10), 1 withdrawn "
+        "(A 2024-01 60), 1 suppressed (B 2024-01 2 -> <5); 0 estimates are"
+    )
+    json.dumps(found, allow_nan=False)
+    table = pd.read_csv(tmp_path / PERIODS_CHANGE).set_index(["id", "period"])
+    assert table["count"].to_dict() == {
+        ("A", "2024-01"): "withdrawn", ("B", "2024-01"): "suppressed", ("B", "2024-02"): "corrected"
+    }  # fmt: skip
+    assert table.loc[("B", "2024-01"), ["observed_lower_b", "observed_upper_b"]].tolist() == [0, 4]
+    assert table[["observed_lower_a", "observed_upper_a"]].isna().all(axis=None)
+    # Back again: the interval is that of A, and the count of A 2024-01 is new.
+    back = write_periods_change(b, a, tmp_path)
+    assert back is not None
+    assert (back["n_new"], back["n_corrected"], back["n_withdrawn"]) == (1, 2, 0)
+    assert "B 2024-02 <10 -> 30" in periods_line(back)
+    ends_of_a = pd.read_csv(tmp_path / PERIODS_CHANGE).set_index(["id", "period"])
+    assert ends_of_a.loc[("B", "2024-02"), "observed_upper_a"] == 9

@@ -378,7 +378,7 @@ def test_prevalences_are_per_person_tested():
     assert known.totals(whole, pairs, np.ones(1), ids).tested[0] == 70
     short = known.totals(whole, pairs, np.array([0.98]), ids)
     assert np.isnan(short.cases[0])
-    assert short.why[0] == "areas with counts hold 98 % of its people"
+    assert short.why[0] == "the training areas hold 98 % of its people"
 
 
 @pytest.mark.parametrize(
