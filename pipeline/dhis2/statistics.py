@@ -18,7 +18,7 @@ from pipeline.products.periods import period_folders
 
 PERIODS_CSV, AREAS_CSV, LEVEL_CSV = "periods.csv", "areas.csv", "levels_training.csv"
 #: Columns that are no statistics.
-_TEXTS = ("id", "name", "period", "forecast", "in_training", "observed_why")
+_TEXTS = ("id", "name", "period", "forecast", "in_training", "observed_why", "counted_in")
 
 Rows = Mapping[str, Mapping[str, str]]  # of an area's id
 

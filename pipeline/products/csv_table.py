@@ -11,7 +11,7 @@ import pandas as pd
 from geo.core.text_safety import spreadsheet_safe, spreadsheet_safe_frame
 
 #: Columns of texts that may look like numbers.
-_TEXTS = {"id", "name", "source", "area", "observed_why"}
+_TEXTS = {"id", "name", "source", "area", "observed_why", "counted_in", "period"}
 WHOLE = 1e16  # beyond it, digits of a whole number say nothing
 
 

@@ -159,6 +159,7 @@ class Response:
         "observed_lower": "suppressed {area_total}: least that they may be",
         "observed_upper": "suppressed {area_total}: most that they may be",
         "counted": "periods with a count",
+        "counted_in": "areas of before whose count it is a part of",
         "fitted": "fitted {area_total}",
         "fitted_sd": "fitted {area_total}: standard deviation",
         "fitted_lower": "fitted {area_total}: {interval} interval, lower end",

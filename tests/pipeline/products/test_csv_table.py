@@ -48,10 +48,13 @@ def test_numbers_are_as_short_as_they_can_be(tmp_path):
 
 def test_ids_and_names_read_back_as_texts(tmp_path):
     table = pd.DataFrame(
-        {"id": ["007", "NA", "10"], "name": ["null", None, "01"], "rate": [0.5, np.nan, 3.0]}
-    )
+        {"id": ["007", "NA", "10"], "name": ["null", None, "01"], "rate": [0.5, np.nan, 3.0],
+         "counted_in": ["0254", None, "0254"], "period": ["2024", "2024", "2025"]}
+    )  # fmt: skip
     write_csv(table, tmp_path / "t.csv")
     back = read_csv(tmp_path / "t.csv")
     assert list(back["id"]) == ["007", "NA", "10"]
     assert list(back["name"].fillna("-")) == ["null", "-", "01"]
+    assert list(back["counted_in"].fillna("-")) == ["0254", "-", "0254"]
+    assert list(back["period"]) == ["2024", "2024", "2025"]
     np.testing.assert_array_equal(back["rate"], table["rate"])
