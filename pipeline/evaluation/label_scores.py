@@ -80,6 +80,26 @@ def weighted_label_scores(y: np.ndarray, p: np.ndarray, weight: np.ndarray) -> d
     }
 
 
+def unranked(scores: dict[str, Any]) -> dict[str, Any]:
+    """Return scores of a constant, held out by folds, with those of an order that ranks nothing.
+
+    A constant gives all the same: its AUC is 1/2, and its average precision the share of positives.
+    But each fold has a constant of its own, the lower the more positives were held out: pooled,
+    they would rank the labels, and the wrong way round.
+
+    Parameters
+    ----------
+    scores : dict
+        As of :func:`label_scores`; of :func:`weighted_label_scores` under ``by_people``.
+    """
+    out = dict(scores)
+    if np.isfinite(scores.get("auc", np.nan)):
+        out |= {"auc": 0.5, "average_precision": scores["positive"]}
+    if "by_people" in scores:
+        out["by_people"] = unranked(scores["by_people"])
+    return out
+
+
 def decision_scores(y: np.ndarray, decided: np.ndarray) -> dict[str, float]:
     """Accuracy and F1 of decisions, bool, against labels, bool."""
     return {

@@ -17,6 +17,7 @@ from scipy.special import stdtrit
 LEVEL = 0.9  # of the interval of a gain
 KEY = "better_than_constant"
 SCHEMES = {"area": "by area", "block": "by region", "bag": "by bag"}
+EACH = {"bag": "a bag"}  # what a gain is the mean over, where it is not areas
 
 
 def paired_gain(
@@ -106,7 +107,7 @@ def verdict(
         own = held_out.get(scheme)
         if own is not None and "gain" in own:
             found[scheme] = own["gain"]
-            said.append(f"{SCHEMES[scheme]} {_say(own['gain'])}")
+            said.append(f"{SCHEMES[scheme]} {_say(own['gain'], EACH.get(scheme, 'an area'))}")
         else:
             reason = f"{scheme} was not held out; {remedy}" if own is None else own["skipped"]
             found[scheme] = {"answer": "not measured", "better": None, "reason": reason}
@@ -125,9 +126,9 @@ def in_words(evaluation: Mapping[str, Any] | None) -> str:
     return without_figures(evaluation) or "not evaluated"
 
 
-def _say(gain: Mapping[str, Any]) -> str:
+def _say(gain: Mapping[str, Any], each: str) -> str:
     if gain["better"] is None:
         return "not measured"
     error = gain["standard_error"]
     around = f" +- {error:.2g}" if np.isfinite(error) else ""
-    return f"{gain['answer']} ({gain['gain']:+.3g}{around} nats an area)"
+    return f"{gain['answer']} ({gain['gain']:+.3g}{around} nats {each})"

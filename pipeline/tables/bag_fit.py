@@ -26,7 +26,7 @@ from pipeline.core.threads import map_in_order
 from pipeline.evaluation.choices import named_choices
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import stratified_folds
-from pipeline.evaluation.label_scores import label_scores
+from pipeline.evaluation.label_scores import label_scores, unranked
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.tasks import LabelTask, compare_held_out
 from pipeline.evaluation.verdict import KEY, verdict
@@ -125,6 +125,9 @@ def fit_bags(
     if n_fold == 1:
         found, remedy = "1 fold leaves nothing to learn from", "give 0 for none, or 2 and more"
         raise InputError(Problem("--folds", found, remedy))
+    if n_fold > store.n_bag:
+        found = f"{n_fold} folds are more than the {store.n_bag} bags"
+        raise InputError(Problem("--folds", found, f"give {store.n_bag} at most"))
     out.mkdir(parents=True, exist_ok=True)
     fit_model(model, store, progress=progress)
     with progress.task("in sample", store.n_bag) as task:
@@ -212,10 +215,9 @@ def _hold_out(
         temporary_directory("disagg-folds-") as scratch,
     ):
         predictions, _ = cross_validate(fold, evaluation.predictor, fit, scratch, "", task.advance)
-    return predictions, {
-        "n_folds": n_fold,
-        **compare_held_out(evaluation, predictions, evaluation.constant(fold)),
-    }
+    found = compare_held_out(evaluation, predictions, evaluation.constant(fold))
+    found["constant"] = unranked(found["constant"])
+    return predictions, {"n_folds": n_fold, **found}
 
 
 def _write_instances(model: Any, store: BagStore, path: Path) -> tuple[np.ndarray, np.ndarray]:

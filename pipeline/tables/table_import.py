@@ -7,7 +7,9 @@ numbers for each instance, whatever the number of features.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from geo.core.columns import LABELS, has_column, id_text
+from geo.core.columns import LABELS, MISSING, has_column, id_text
 from geo.core.errors import InputError, Problem, name_first
 from geo.core.temporary import temporary_directory
 from geo.tables.registry import find_table, table_errors
@@ -25,6 +27,8 @@ from pipeline.storage.location import Location
 from pipeline.storage.object_commit import place_of
 from pipeline.store.bag_store import BagStore, NewBags, PixelRows, StoreLayout, write_bags
 
+DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+NO_NUMBER = "correct it, or leave a column of text out with --drop"
 BLOCK_PIXELS = 8192  # of a block: bags of a table are mostly small
 
 
@@ -194,6 +198,7 @@ class _Table:
         number: dict[str, int] = {}
         codes, texts, gaps, n_row = [], [], dict.fromkeys(names, 0), 0
         lacking: dict[str, list[int]] = {name: [] for name in names}
+        large: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
         nameless: list[int] = []
         try:
             with file.open("wb") as out:
@@ -205,21 +210,20 @@ class _Table:
                     texts += batch.column(label).to_pylist()
                     x = np.empty((batch.num_rows, len(names)), np.float32)
                     for k, name in enumerate(names):
-                        with np.errstate(over="ignore"):  # reported below, as not finite
-                            x[:, k] = _numbers(self.path, batch.column(name), name)
-                        bad = np.flatnonzero(~np.isfinite(x[:, k]))
+                        given = _numbers(self.path, batch.column(name), name)
+                        with np.errstate(over="ignore"):  # reported below, as too large
+                            x[:, k] = given
+                        missing = ~np.isfinite(given)
+                        bad, far = np.flatnonzero(missing), ~np.isfinite(x[:, k]) & ~missing
                         gaps[name] += bad.size
                         lacking[name] += (bad[:5] + n_row).tolist()
+                        large[name] += [(at + n_row, given[at]) for at in np.flatnonzero(far)[:5]]
                     x.tofile(out)
                     n_row += batch.num_rows
                     if advance:
                         advance(batch.num_rows)
         except pa.ArrowInvalid as error:
-            found = " ".join(str(error).split())
-            remedy = "correct it, or leave a column of text out with --drop"
-            raise InputError(
-                Problem(str(self.path), f"cannot be read as numbers: {found}", remedy)
-            ) from None
+            raise InputError(self._no_number(error)) from None
         problems: list[Problem] = []
         if n_row == 0:
             raise InputError(Problem(str(self.path), "holds no rows", "give a table of instances"))
@@ -232,11 +236,39 @@ class _Table:
                 "(only BLRT in Python takes what is missing)"
             )
             problems.append(self.problem(lacking[name], found, remedy))
+        for name in [n for n in names if large[n]]:
+            first = large[name][0][1]
+            found = f"column {name!r} has {first:g}, which is too large"
+            remedy = (
+                f"give values of at most {np.finfo(np.float32).max:.1g} in size: change the unit"
+            )
+            problems.append(self.problem([row for row, _ in large[name]], found, remedy))
         code = np.concatenate(codes)
         y = self._bag_labels(texts, code, list(number), problems)
         if problems:
             raise InputError(problems)
         return _Found(file, list(number), code, y)
+
+    def _no_number(self, error: pa.ArrowInvalid) -> Problem:
+        """Say which cell is no number: the table is read once more, as text.
+
+        A reader in batches tells the number of the column, and not the row.
+        """
+        with suppress(pa.ArrowInvalid):  # no table at all
+            n_row = 0
+            for batch in self.format.batches(self.path, self.names, []):
+                for name in self.names:
+                    cells = batch.column(name).to_pylist()
+                    at = next((k for k, cell in enumerate(cells) if _is_wrong(cell)), None)
+                    if at is not None:
+                        text = str(cells[at])
+                        found = f"column {name!r} cannot be read as numbers: it has {text!r}"
+                        comma = DECIMAL_COMMA.fullmatch(text.strip())
+                        remedy = "write decimal points, not commas" if comma else NO_NUMBER
+                        return self.problem([at + n_row], found, remedy)
+                n_row += batch.num_rows
+        found = f"cannot be read as numbers: {' '.join(str(error).split())}"
+        return Problem(str(self.path), found, NO_NUMBER)
 
     def _bag_labels(
         self, texts: list[Any], code: np.ndarray, ids: list[str], problems: list[Problem]
@@ -274,6 +306,17 @@ class _Table:
             )
             problems.append(self.problem(differs[:5].tolist(), found, remedy))
         return y
+
+
+def _is_wrong(cell: Any) -> bool:
+    """Say whether a cell's text is neither a number nor a word for none."""
+    if cell is None or str(cell).lower() in MISSING:
+        return False
+    try:
+        pa.scalar(str(cell)).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return True
+    return False
 
 
 def _numbers(path: Path, column: Any, name: str) -> np.ndarray:

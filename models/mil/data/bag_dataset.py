@@ -12,7 +12,7 @@ import pandas as pd
 from models.core.block import Bags
 from models.core.errors import BagsError
 from models.mil.data.bags_in import bag_codes, grouped, joined, show
-from models.mil.data.labels_in import classes_in, labels_of
+from models.mil.data.labels_in import classes_in, codes_of, labels_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +171,7 @@ class BagDataset:
         return x, np.repeat(self.y, sizes), np.repeat(self.ids, sizes)
 
     def to_bags(self) -> Bags:
-        """Return the bags with labels 0 and 1: the last label in order is 1."""
+        """Return the bags with labels 0 and 1: the positive class is 1, see ``classes_in``."""
         sizes, x = joined(self.X, "X")
         coords = None if self.coords is None else np.concatenate(self.coords)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -244,7 +244,7 @@ class BagDataset:
         Returns
         -------
         list of dict
-            ``X``, ``Y`` (0, or 1 for the last label in order), and ``y_inst`` and ``coords`` where
+            ``X``, ``Y`` (0, or 1 for the positive class), and ``y_inst`` and ``coords`` where
             they are known. ``torchmil.data.collate_fn`` makes batches of them.
 
         Raises
@@ -278,8 +278,8 @@ class BagDataset:
         ]
 
     def _codes(self) -> np.ndarray:
-        classes = classes_in(np.asarray(self.y), several=False)
-        return np.searchsorted(classes, self.y).astype(np.float64)
+        labels = np.asarray(self.y)
+        return codes_of(labels, classes_in(labels, several=False))
 
 
 def _array(value: Any) -> np.ndarray:

@@ -112,7 +112,8 @@ class GivenBags:
         ----------
         values : array_like, Series, or dict by id
             One a row, the same in all rows of a bag; or one a bag: in the order of first appearance
-            where the rows of each bag stand together, by id where they do not.
+            where the rows of each bag stand together, by id where they do not. A Series of one a
+            bag is by id where its index has ids, and in that order where it is pandas' default.
         what : str
             Name of the argument, for messages.
 
@@ -151,13 +152,12 @@ class GivenBags:
             values = pd.Series(values)
         else:
             fits = isinstance(values, pd.Series) and len(values) == self.n_bag < self.n_row
-            if self.listed or not fits:
+            # The default index numbers the values, and names no bags even where ids are numbers.
+            if self.listed or not fits or is_default(values.index):
                 return None
         wanted = pd.Index(self.as_shown(self.ids))
         if values.index.is_unique and wanted.isin(values.index).all():
             return plain_values(values.loc[wanted])
-        if isinstance(values.index, pd.RangeIndex):
-            return None
         lost = next((each for each in wanted if each not in values.index), wanted[0])
         msg = f"{what} has no value for bag {show(lost)}; give one for each id in bags"
         raise BagsError(msg)
@@ -278,6 +278,11 @@ def bag_ids(bags: Any) -> np.ndarray:
         The distinct ids, in the order of first appearance.
     """
     return bag_codes(bags)[1]
+
+
+def is_default(index: pd.Index) -> bool:
+    """Say whether an index is pandas' default, or a slice of it: a range without a name."""
+    return isinstance(index, pd.RangeIndex) and index.name is None
 
 
 def plain_values(values: Any) -> np.ndarray:

@@ -23,6 +23,7 @@ from models.mil.data.labels_in import (
     classes_from_json,
     classes_in,
     classes_to_json,
+    codes_of,
     labels_of,
     numbers_of,
 )
@@ -59,7 +60,8 @@ class Classifier(ClassifierMixin, InnerFits, BaseEstimator):
     ----------
     classes_ : (n_class,) array
         The labels, ascending. Of two, ``classes_[1]`` is the positive class: a bag has it because
-        of something in it.
+        of something in it. Two words such as ``no`` and ``Yes`` are in that order whatever their
+        letters: see :func:`models.mil.data.labels_in.classes_in`.
     n_features_in_ : int
         Number of columns of ``X``.
     feature_names_in_ : (n_feat,) array of str
@@ -156,7 +158,7 @@ class Classifier(ClassifierMixin, InnerFits, BaseEstimator):
 
     @property
     def classes_(self) -> np.ndarray:
-        """The labels, ascending; the last of two is the positive class. Of a regression, none."""
+        """The labels; the last of two is the positive class. Of a regression, none."""
         state = self.fitted_state()
         if self.learns == "numbers":
             return np.zeros(0)
@@ -383,7 +385,7 @@ class Classifier(ClassifierMixin, InnerFits, BaseEstimator):
             return None, numbers_of(y, given)
         labels = labels_of(y, given)
         classes = classes_in(labels, several=self.learns == "classes")
-        return classes, np.searchsorted(classes, labels).astype(np.float64)
+        return classes, codes_of(labels, classes)
 
     def _means(self, X: Any, bags: Any, coords: Any) -> np.ndarray:
         """Return each bag's expected probability, probabilities or response, as the user sees it.

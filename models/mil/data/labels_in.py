@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,11 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from models.core.errors import BagsError
 from models.mil.data.bags_in import GivenBags, show
+
+# Words for the labels 1 and 0, those of the command line (geo.core.columns.LABELS, which this
+# package may not import; a test holds them together).
+POSITIVE = frozenset({"1", "yes", "y", "true", "t", "positive", "present"})
+NEGATIVE = frozenset({"0", "no", "n", "false", "f", "negative", "absent"})
 
 
 def labels_of(y: Any, given: GivenBags) -> np.ndarray:
@@ -39,7 +45,10 @@ def labels_of(y: Any, given: GivenBags) -> np.ndarray:
 
 
 def classes_in(labels: np.ndarray, *, several: bool) -> np.ndarray:
-    """Return the distinct labels, ascending: the last of two is the positive class.
+    """Return the distinct labels: the last of two is the positive class.
+
+    They ascend, but for two words of which one is in :data:`NEGATIVE` and one in :data:`POSITIVE`,
+    in whatever letters: ``no`` comes before ``Yes``, which sorts the other way.
 
     Parameters
     ----------
@@ -65,7 +74,24 @@ def classes_in(labels: np.ndarray, *, several: bool) -> np.ndarray:
             f'are {listed}{more}; join classes, or use BLRT(task="multiclass")'
         )
         raise BagsError(msg)
+    if classes.size == 2 and classes.dtype.kind == "U":
+        first, last = (str(each).strip().lower() for each in classes)
+        if first in POSITIVE and last in NEGATIVE:
+            yes, no = (str(each) for each in classes)
+            # Scorers sort strings themselves, whatever classes_ says: roc_auc becomes 1 - AUC.
+            msg = (
+                f"{yes!r} is the positive class, {no!r} the negative one; scikit-learn's own "
+                f"scorers (roc_auc, neg_log_loss) sort labels: give them y == {yes!r}"
+            )
+            warnings.warn(msg, UserWarning, stacklevel=2)
+            return classes[::-1].copy()
     return classes
+
+
+def codes_of(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the place of each label in the classes, in whatever order these are: (n_bag,)."""
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, labels, sorter=order)].astype(np.float64)
 
 
 def numbers_of(y: Any, given: GivenBags) -> np.ndarray:

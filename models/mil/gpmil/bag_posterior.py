@@ -18,8 +18,8 @@ from scipy.special import expit, logsumexp
 from models.core.block import BagBlock
 from models.core.protocol import Arrays
 from models.gp.kernels import Kernel
-from models.gp.scaling import scaled_inputs
 from models.likelihoods.probability import Probability, ProbabilityDraws
+from models.mil.data.spread_columns import scaled_columns
 
 
 def witness_share(m: np.ndarray, inverse_temperature: float) -> np.ndarray:
@@ -62,7 +62,7 @@ def predict_bags(
     rng : numpy Generator or None
         Where None, each bag's draws are seeded by ``seed`` and its number: the same in any block.
     """
-    z = scaled_inputs(params, bags.x, bags.coords, np.float64)
+    z = scaled_columns(params, bags.x, bags.coords, np.float64)
     heat = float(params["inverse_temperature"][0])
     edges = list(pairwise(bags.offsets.tolist()))
     if heat > 0:

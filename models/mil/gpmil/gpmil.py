@@ -20,7 +20,7 @@ from models.core.block import BagBlock, check_labels
 from models.core.errors import BagsError, ParameterError
 from models.core.protocol import Arrays, State, Sweep, override
 from models.gp.kernels import Kernel
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.mil.data.spread_columns import classifier_scaling, scaled_columns
 from models.mil.gpmil.gpmil_evidence import Problem, posterior, scale_by_range, start_mean
 from models.mil.gpmil.gpmil_search import Searcher
 from models.mil.gpmil.latent_gp import LatentGP
@@ -123,7 +123,7 @@ class GPMIL(LatentGP):
             )
             raise BagsError(msg)
         rng = np.random.default_rng([self.seed, 0])
-        fixed = scaling_of(BagsSource(bags, self.seed).summary(rng), 1.0)
+        fixed = classifier_scaling(BagsSource(bags, self.seed).summary(rng))
         if self.scaling == "range":
             fixed = scale_by_range(fixed, bags.x)
         kernel = self._kernel(fixed)
@@ -135,7 +135,7 @@ class GPMIL(LatentGP):
                 msg = f"start has shape {given.shape}; give {', '.join(kernel.names)}, maybe a mean"
                 raise ParameterError(msg)
             first[: given.shape[0]] = given
-        z = scaled_inputs(fixed, bags.x, bags.coords, np.float64)
+        z = scaled_columns(fixed, bags.x, bags.coords, np.float64)
         problem = Problem(z, Sizes.of(bags.offsets), 2.0 * bags.y - 1.0, kernel)
         free = self._free(kernel)
         starts = [first]

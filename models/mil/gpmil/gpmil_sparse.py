@@ -18,8 +18,8 @@ from models.core.protocol import Arrays, Info, State, Stats, Summary, Sweep, ove
 from models.gp import sparse_gp
 from models.gp.inducing_points import choose_inducing_points
 from models.gp.kernel_model import whitened
-from models.gp.scaling import scaled_inputs, scaling_of
 from models.mil.data.classifier import without_unused_coords
+from models.mil.data.spread_columns import classifier_scaling, scaled_columns
 from models.mil.gpmil import expected_max
 from models.mil.gpmil.gpmil_evidence import COOLING, WARMEST, log_prior, scale_by_range, start_mean
 from models.mil.gpmil.latent_gp import LatentGP
@@ -100,11 +100,11 @@ class GPMILS(LatentGP):
         """Inducing points by k-means++; the mean explains how many bags are positive."""
         self.check_params()
         sample = without_unused_coords(sample, self.kernel)
-        fixed = scaling_of(sample, 1.0)
+        fixed = classifier_scaling(sample)
         if self.scaling == "range":
             fixed = scale_by_range(fixed, sample.x)
         w = choose_inducing_points(
-            scaled_inputs(fixed, sample.x, sample.coords, np.float64), self.n_inducing, rng
+            scaled_columns(fixed, sample.x, sample.coords, np.float64), self.n_inducing, rng
         )
         mean = start_mean(sample.y, sample.n_pix, self.likelihood) if self.learn_mean else 0.0
         fixed["mean_centre"] = np.array([mean])

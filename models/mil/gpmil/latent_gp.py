@@ -12,16 +12,16 @@ import numpy as np
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, override
 from models.gp import pixel_pass
-from models.gp.kernel_model import KernelModel
 from models.likelihoods.probability import Probability, ProbabilityDraws
 from models.mil.data.classifier import Classifier
 from models.mil.data.inner_folds import Settings
+from models.mil.data.spread_columns import SpreadKernelModel
 from models.mil.gpmil.bag_posterior import mode_probability, predict_bags
 from models.training.parameters import Count, Positive
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LatentGP(KernelModel, Classifier):
+class LatentGP(SpreadKernelModel, Classifier):
     """Base of the classifiers whose bag is as positive as the largest of its latent values."""
 
     on_device: ClassVar[bool] = False

@@ -11,9 +11,11 @@ are split into folds, the mode is found anew without each fold, and a shift ``a`
 few bags cannot tell them, and what is known of Laplace's method then says more. They move the logit
 of the bag under ``soft_max``, which is the same as to move those of its instances, with a ``t`` of
 ``t e^-c``. ``noisy_or`` is no such law: there they move the instances, ``a + e^c f_i``, and the bag
-follows, so that a bag and its instances never contradict each other. The closed form for one bag
-left out (Vehtari et al. 2016) needs no new modes, but the pooling's own weights have seen the
-label: at a high ``t`` it is far too hopeful (docs/design/pooled-gp.md).
+follows. That holds at the mode alone: a bag's probability is of its logit linearised there, an
+instance's is averaged over its own uncertainty, and where that is wide a bag can have a lower
+probability than one of its instances. The closed form for one bag left out (Vehtari et al. 2016)
+needs no new modes, but the pooling's own weights have seen the label: at a high ``t`` it is far too
+hopeful (docs/design/pooled-gp.md).
 """
 
 from __future__ import annotations

@@ -23,12 +23,19 @@ from models.core.block import BagBlock
 from models.core.protocol import Arrays, BagSums, Info, State, Stats, Summary, Sweep, override
 from models.gp.inducing_points import place_inducing
 from models.gp.kept_kernels import KeptKernels, made_of, place_of
-from models.gp.kernel_model import KernelModel
 from models.gp.kernels import Kernel
-from models.gp.scaling import kernel_of, scaled_inputs, scaling_of
+from models.gp.scaling import kernel_of
 from models.likelihoods.probability import Probability
 from models.mil.data.classifier import Classifier, without_unused_coords
 from models.mil.data.inner_folds import Settings
+from models.mil.data.spread_columns import (
+    SpreadKernelModel,
+    classifier_scaling,
+    n_used,
+    of_columns,
+    scaled_columns,
+    with_columns,
+)
 from models.mil.pooled.bag_pooling import Pooling
 from models.mil.pooled.bag_statistics import (
     OWN,
@@ -53,7 +60,7 @@ ASKED = ("ask", "fold", "p", "u", "root", "calibration", "chosen")  # of a pass
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PooledGP(KernelModel, Classifier):
+class PooledGP(SpreadKernelModel, Classifier):
     """Sparse Gaussian process whose instances' values are pooled to the label of their bag.
 
     Parameters
@@ -127,17 +134,18 @@ class PooledGP(KernelModel, Classifier):
         self.check_responses(sample.y)
         located = sample.coords is not None and bool(np.isfinite(sample.coords).all())
         sample = without_unused_coords(sample, self._kernel_text(located))
-        fixed = {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
+        fixed = classifier_scaling(sample)
         if self.scaling == "rank":
             fixed |= rank_knots(sample.x)
             scores = normal_scores(fixed, sample.x)
             sd = scores.std(axis=0)
             fixed |= {"x_mean": scores.mean(axis=0), "x_sd": np.where(sd > 0, sd, 1.0)}
+            fixed = with_columns(fixed, sd > 0)
         z = self._scaled(fixed, sample.x, sample.coords)
         kernel = self._kernel(fixed)
         placed = place_inducing(kernel, z, sample, self.n_inducing, rng)
         fixed |= placed.fixed
-        fixed["distance"] = np.array([_median_distance(z[:, : sample.x.shape[1]], rng)])
+        fixed["distance"] = np.array([_median_distance(z[:, : n_used(fixed)], rng)])
         if (self.statistics, self.pooling) == ("auto", "soft_max") and sample.n_pix > sample.n_bag:
             chosen = chosen_bags(sample.bag, rng)
             fixed |= {"chosen": chosen} if chosen.size else {}
@@ -188,7 +196,7 @@ class PooledGP(KernelModel, Classifier):
         ask, out = int(params["ask"]), fold_of(block.bag) == int(params["fold"])
         z, s = kept.k
         if ask == STATISTICS:
-            found = statistics_of(z[:, : params["x_mean"].shape[0]], block.offsets)
+            found = statistics_of(z[:, : n_used(params)], block.offsets)
             sums = {"statistics": placed_statistics(found, block, params["chosen"])}
             return Stats(0.0, block.n_bag, sums), local
         run = PooledPass(self._kernel(params), params, z, kept, s)
@@ -301,20 +309,20 @@ class PooledGP(KernelModel, Classifier):
 
     @override
     def _kernel(self, fixed: Arrays) -> Kernel:
-        return kernel_of(self._kernel_text("coord_scale" in fixed), fixed)
+        return kernel_of(self._kernel_text("coord_scale" in fixed), of_columns(fixed))
 
     @override
     def _scaled(self, params: Arrays, x: Any, coords: Any) -> np.ndarray:
         if "rank_value" in params and x.ndim == 2 and x.shape[1] == params["x_mean"].shape[0]:
             x = normal_scores(params, x)
-        return scaled_inputs(params, x, coords, np.float64)
+        return scaled_columns(params, x, coords, np.float64)
 
     def _inputs(self, params: Arrays, bags: BagBlock) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the scaled instances, and the scaled statistics of the bags if they count."""
         z = self._scaled(params, bags.x, bags.coords)
         if bag_kernel(params) is None:
             return z, None
-        own = z[:, : params["x_mean"].shape[0]]
+        own = z[:, : n_used(params)]
         return z, scaled_statistics(params, own, bags.offsets)
 
     def _with_statistics(self, state: State, sums: Any) -> State:

@@ -9,17 +9,21 @@ import numpy as np
 
 from models.core.block import BagBlock
 from models.core.protocol import Arrays, Info, State, Summary, Sweep, override
-from models.gp.kernel_model import KernelModel, whitened
-from models.gp.scaling import scaled_inputs, scaling_of
+from models.gp.kernel_model import whitened
 from models.gp.sparse_gp import Whitened, factorise, lower_backward
 from models.mil.data.classifier import Classifier, without_unused_coords
+from models.mil.data.spread_columns import (
+    SpreadKernelModel,
+    classifier_scaling,
+    scaled_columns,
+)
 from models.training.optim import adam_step
 
 LENGTHSCALES = (1.0, 0.5, 2.0)  # that "auto" chooses from, the first one to begin with
 SETTLED = 1e-3  # nats a bag and update: a smaller rise, and the kernel may move
 
 
-class ClosedFormClassifier(KernelModel, Classifier):
+class ClosedFormClassifier(SpreadKernelModel, Classifier):
     """Base of the classifiers whose ``q`` over the whitened inducing values has a closed form.
 
     The intercept is one more of those values, with its prior deviation as its loading.
@@ -42,8 +46,8 @@ class ClosedFormClassifier(KernelModel, Classifier):
         self.check_params()
         self.check_responses(sample.y)
         sample = without_unused_coords(sample, self.kernel)
-        fixed = {k: v for k, v in scaling_of(sample, 1.0).items() if k != "base_rate"}
-        z = scaled_inputs(fixed, sample.x, sample.coords, np.float64)
+        fixed = classifier_scaling(sample)
+        z = scaled_columns(fixed, sample.x, sample.coords, np.float64)
         w = self.start_points(z, sample.bag_y, rng)
         n_value = w.shape[0] + int(self.intercept_sd > 0)
         params = {

@@ -25,10 +25,10 @@ from models.core.block import BagBlock
 from models.core.protocol import Arrays, Info, State, Stats, Summary, override
 from models.gp.inducing_points import choose_inducing_points
 from models.gp.instance_pass import InstancePass
-from models.gp.scaling import scaled_inputs
 from models.gp.site_posterior import SiteSums
 from models.likelihoods.probability import Probability, ProbabilityDraws
 from models.mil.data.inner_folds import Rounds, Settings
+from models.mil.data.spread_columns import scaled_columns
 from models.mil.variational import psi_prior
 from models.mil.variational.bag_draws import BagDraws
 from models.mil.variational.closed_form import LENGTHSCALES, ClosedFormClassifier
@@ -307,7 +307,7 @@ class PsiVGPMIL(ClosedFormClassifier):
         params, n = self.fitted_params(), n_draws or self.n_draws
         run = InstancePass(self._kernel(params), params, self.intercept_sd, np.float64)
         draws = BagDraws(self._kernel(params), params, run, n, rng, self.seed)
-        z = scaled_inputs(params, bags.x, bags.coords, np.float64)
+        z = scaled_columns(params, bags.x, bags.coords, np.float64)
         found = draws.of(z, bags, self.bag_rule)
         if self.bag_rule == "any":  # a label is the largest of its instances' up to H, eq. (4)
             wrong = float(expit(-self.log_h))

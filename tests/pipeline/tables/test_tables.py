@@ -14,6 +14,7 @@ from geo.core.errors import InputError
 from geo.tables.registry import TABLES
 from geo.tables.table_format import TableFormat
 from pipeline.cli.main import main
+from pipeline.evaluation.label_scores import label_scores, unranked, weighted_label_scores
 from pipeline.store.bag_store import BagStore
 from pipeline.tables.table_import import InstanceColumns, import_table
 
@@ -107,6 +108,59 @@ def test_what_is_wrong_with_a_table_is_told_and_nothing_is_left(tmp_path, change
     assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
 
 
+def _cells(tmp_path: Any, mark: str, **cells: str) -> Any:
+    """Write a table of three rows whose second has these cells."""
+    row = {"slide": "a", "x0": "1", "tumour": "1", "x1": "2", "x2": "3"}
+    rows = [row, {**row, **cells}, {**row, "slide": "b", "tumour": "0"}]
+    text = [mark.join(row), *(mark.join(each.values()) for each in rows)]
+    (tmp_path / "t.csv").write_text("\n".join(text) + "\n")
+    return tmp_path / "t.csv"
+
+
+@pytest.mark.parametrize(
+    ("mark", "cells", "says"),
+    [
+        (
+            ",",
+            {"x1": "abc"},
+            "t.csv row 3: column 'x1' cannot be read as numbers: it has 'abc'; corr",
+        ),
+        (
+            ",",
+            {"x0": "NA", "x2": "?"},
+            "t.csv row 3: column 'x2' .* it has '\\?'; correct it, or .*--drop",
+        ),
+        (
+            ";",
+            {"x1": "2,5"},
+            "row 3: column 'x1' .* it has '2,5'; write decimal points, not commas",
+        ),
+        (";", {"x2": "-0,5e-3"}, "column 'x2' .* it has '-0,5e-3'; write decimal points"),
+        (";", {"x2": "1,2,3"}, "column 'x2' .* it has '1,2,3'; correct it"),
+        (
+            ",",
+            {"x1": "1e300"},
+            r"row 3: column 'x1' has 1e\+300, which is too large; .* at most 3e\+38",
+        ),
+        (",", {"x1": "inf"}, "row 3: column 'x1' is missing or not finite in 1 rows"),
+        (",", {"x1": "2,3,4"}, "cannot be read as numbers: CSV parse error"),
+    ],
+)
+def test_cell_that_is_no_number_is_told_by_row_and_name(tmp_path, mark, cells, says):
+    path = _cells(tmp_path, mark, **cells)
+    with pytest.raises(InputError, match=says):
+        import_table(path, tmp_path / "s", InstanceColumns("slide", "tumour"))
+
+
+def test_cell_far_down_is_told_by_its_row(tmp_path, monkeypatch):
+    monkeypatch.setattr("geo.tables.table_csv._BLOCK_BYTES", 200)
+    table = _table().astype({"x1": object})
+    table.loc[77, "x1"] = "abc"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match=r"row 79: column 'x1' .* it has 'abc'"):
+        _import(tmp_path / "t.csv", tmp_path / "s")
+
+
 @pytest.mark.parametrize(
     ("one", "zero", "positive"), [("sick", "healthy", "sick"), ("1", "-1", "1.0"), ("0", "1", "0")]
 )
@@ -165,6 +219,10 @@ def test_from_a_table_to_results_on_the_command_line(tmp_path, capsys):
     assert next(iter(report)) == "better_than_constant"
     first = report["better_than_constant"]["sentence"]
     assert first.startswith("better than one probability for all bags: by bag yes (+")
+    assert first.endswith(" nats a bag)")
+    constant = report["held_out"]["bag"]["constant"]  # each fold has its own: they rank nothing
+    assert (constant["auc"], constant["average_precision"]) == (0.5, constant["positive"])
+    assert constant["log_loss"] == pytest.approx(0.6, abs=0.15)
     assert len(pd.read_csv(out / "bags.csv")) == 60
 
 
@@ -177,6 +235,7 @@ def test_from_a_table_to_results_on_the_command_line(tmp_path, capsys):
         (["--set", "n_inducing=0"], "n_inducing"),
         (["--truth", "spots"], "has no column 'spots'"),
         (["--truth", "x1"], "is not 1 or 0"),
+        (["--folds", "31"], "--folds: 31 folds are more than the 30 bags; give 30 at most"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(tmp_path, arguments, says, capsys):
@@ -187,6 +246,20 @@ def test_mistakes_on_the_command_line_are_one_line(tmp_path, arguments, says, ca
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert says in line
+
+
+def test_scores_of_a_constant_rank_nothing():
+    y = np.array([1.0, 1.0, 0.0, 1.0, 0.0, 0.0])
+    p = np.array([0.25, 0.25, 0.25, 0.4, 0.4, 0.4])  # by fold
+    both = label_scores(y, p) | {"by_people": weighted_label_scores(y, p, np.arange(1.0, 7.0))}
+    found = unranked(both)
+    assert both["auc"] < 0.5  # as if folds ranked
+    assert (found["auc"], found["average_precision"]) == (0.5, 0.5)
+    weighed = found["by_people"]
+    assert (weighed["auc"], weighed["average_precision"]) == (0.5, 7 / 21)
+    same = {"auc", "average_precision", "by_people"}
+    assert all(found[name] == both[name] for name in both.keys() - same)
+    assert np.isnan(unranked(label_scores(np.ones(3), p[:3]))["auc"])  # of one label
 
 
 def test_labels_that_no_classifier_takes(tmp_path, capsys):
