@@ -16,7 +16,7 @@ from geo.core.errors import name_first
 from pipeline.config.document import nearest_file
 from pipeline.config.periods import can_be_listed, period_files
 from pipeline.config.series import MARKS, Series, lag_of
-from pipeline.storage.location import Storage
+from pipeline.storage.location import Storage, is_remote
 
 PERIOD, YEAR = MARKS
 #: A date in a file's name.
@@ -29,7 +29,8 @@ def named_files(
     """List what the files of each layer have in place of ``{period}``, by its path and by label.
 
     Periods whose files are named as the counts write them are not in it, nor addresses whose files
-    cannot be listed.
+    cannot be listed. Those of object stores are listed only where the counts do not write periods
+    as their labels are: each reading of a configuration asks the store.
 
     Parameters
     ----------
@@ -42,8 +43,11 @@ def named_files(
         Connection settings of object stores.
     """
     years = [series.calendar.first(n).year for n in (series.first, series.last)]
+    usual = all(label == series.text(label) for label in (series.periods[0], *series.spelled))
     found: dict[str, dict[str, str]] = {}
     for path in _paths(data):
+        if usual and is_remote(path):
+            continue
         # A lag begins before the first year, a forecast ends after the last.
         each = [path.replace(YEAR, str(year)) for year in range(years[0] - 1, years[1] + 2)]
         names = (period_files(own, base, storage) for own in dict.fromkeys(each))

@@ -9,8 +9,10 @@ import pytest
 
 from geo.core.calendar import Calendar
 from pipeline.cli.check import all_problems
+from pipeline.config import period_names
 from pipeline.config.reader import load_config
 from pipeline.config.series import Series
+from pipeline.storage.location import Storage
 from tests.pipeline.series_inputs import MONTHS, write_inputs
 
 
@@ -112,3 +114,25 @@ def series_of_texts(step: str, text: str) -> Series:
     number = calendar.number(text)
     assert number is not None
     return Series(calendar, number, number, {calendar.label(number): text})
+
+
+def test_an_object_store_is_asked_only_where_labels_are_not_usual(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def listed(path: str, *_: object) -> list[tuple[str, str]]:
+        asked.append(path)
+        return [("2024.03", f"{path}/2024.03")]
+
+    monkeypatch.setattr(period_names, "period_files", listed)
+    path = "s3://maps/rain_{period}.tif"
+    data = {"covariates": {"rain": {"path": path}}}
+    assert (
+        period_names.named_files(data, Path(), series_of_texts("month", "2024-03"), Storage()) == {}
+    )
+    assert asked == []
+    of_dhis2 = series_of_texts("month", "202403")
+    assert period_names.named_files(data, Path(), of_dhis2, Storage()) == {
+        path: {"2024-03": "2024.03"}
+    }
