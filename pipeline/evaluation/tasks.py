@@ -21,7 +21,7 @@ from pipeline.config.schema import Config
 from pipeline.evaluation.about import ABOUT
 from pipeline.evaluation.constant import Areas, hold_out_constant, hold_out_share
 from pipeline.evaluation.cross_validation import CountPredictor, Predictor
-from pipeline.evaluation.label_scores import label_scores, weighted_label_scores
+from pipeline.evaluation.label_scores import label_scores, unranked, weighted_label_scores
 from pipeline.evaluation.points import point_scores
 from pipeline.evaluation.posterior import Posterior, draw_posterior
 from pipeline.evaluation.scores import (
@@ -57,6 +57,9 @@ class EvaluationTask(Protocol):
 
     def score(self, predictions: Any) -> Scores:
         """Score predictions of areas."""
+
+    def score_constant(self, constant: Any) -> Scores:
+        """Score the constant, which is the same for all areas of a fold."""
 
     def log_density(self, predictions: Any) -> np.ndarray:
         """Return the log predictive density of each area's response, (n,), nats."""
@@ -148,6 +151,10 @@ class CountTask:
     def score(self, predictions: AreaDraws) -> Scores:
         """See :class:`EvaluationTask`."""
         return score(predictions, self._levels, counts=self._counts)
+
+    def score_constant(self, constant: AreaDraws) -> Scores:
+        """See :class:`EvaluationTask`."""
+        return self.score(constant)
 
     def log_density(self, predictions: AreaDraws) -> np.ndarray:
         """See :class:`EvaluationTask`."""
@@ -246,6 +253,10 @@ class LabelTask:
             result["by_people"] = weighted_label_scores(y, p, people)
         return result
 
+    def score_constant(self, constant: LabelPredictions) -> Scores:
+        """See :class:`EvaluationTask`: it ranks nothing, whatever folds make of it together."""
+        return unranked(self.score(constant))
+
     def unusable(self, fold: np.ndarray) -> str:
         """See :class:`EvaluationTask`: a fit needs both labels."""
         y = self.store.y
@@ -333,7 +344,7 @@ def compare_held_out(
     )
     return {
         "model": evaluation.score(predictions),
-        "constant": evaluation.score(constant),
+        "constant": evaluation.score_constant(constant),
         "gain": gain,
     }
 

@@ -26,7 +26,7 @@ from pipeline.core.threads import map_in_order
 from pipeline.evaluation.choices import named_choices
 from pipeline.evaluation.cross_validation import cross_validate
 from pipeline.evaluation.folds import stratified_folds
-from pipeline.evaluation.label_scores import label_scores, unranked
+from pipeline.evaluation.label_scores import label_scores
 from pipeline.evaluation.report import render_report
 from pipeline.evaluation.tasks import LabelTask, compare_held_out
 from pipeline.evaluation.verdict import KEY, verdict
@@ -216,7 +216,6 @@ def _hold_out(
     ):
         predictions, _ = cross_validate(fold, evaluation.predictor, fit, scratch, "", task.advance)
     found = compare_held_out(evaluation, predictions, evaluation.constant(fold))
-    found["constant"] = unranked(found["constant"])
     return predictions, {"n_folds": n_fold, **found}
 
 
