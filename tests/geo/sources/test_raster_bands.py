@@ -44,8 +44,9 @@ def test_a_time_is_asked_for_and_found(months):
     np.testing.assert_array_equal(source.read(), VALUES[1, ::-1])
     assert opened(months, time="2023-02-15", variable="t2m")[0].band_of().number == 2
     assert opened(months, band=1)[0].band_of().number == 1
-    _, said = opened(months, time="2023-1")  # not a beginning of 2023-15
-    assert "has no time '2023-1'; did you mean" in said
+    assert opened(months, time="2023-1")[0].band_of().number == 1  # January, not October to 15
+    _, said = opened(months, time="2023-01-1")  # not a beginning of 2023-01-15
+    assert "has no time '2023-01-1'; did you mean" in said
     _, said = opened(months, variable="t2n")
     assert "has no variable 't2n'; did you mean 't2m'?" in said
     _, said = opened(months, time="time")  # the axis alone chooses nothing
