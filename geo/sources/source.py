@@ -16,7 +16,7 @@ import numpy as np
 from affine import Affine
 from pyproj import CRS
 
-from geo.core.calendar import Calendar, days_of
+from geo.core.calendar import days_of
 from geo.core.columns import suggest
 from geo.core.errors import GridError, InputError, Problem, name_first
 from geo.grids.grid import Grid, Tile
@@ -340,9 +340,12 @@ def of_time(path: str, bands: Sequence[Band], time: str | None) -> list[Band]:
     start = re.escape(time.strip().replace(" ", "T"))
     kept = [each for each in bands if re.match(rf"{start}(?!\d)", each.time)]
     if not kept and (span := days_of(time)):
-        days = [Calendar("day").number(each.time[:10]) for each in bands]
-        within = range(span[0].toordinal(), span[1].toordinal())
-        kept = [each for each, day in zip(bands, days, strict=True) if day in within]
+        own = [days_of(each.time[:10]) for each in bands]
+        kept = [
+            each
+            for each, of in zip(bands, own, strict=True)
+            if of is not None and span[0] <= of[0] and of[1] <= span[1]
+        ]
     if not kept:
         raise unknown(path, "time", time, names(bands, "time"))
     return kept

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.config.base import Section, config_error
 from pipeline.config.input_schema import Areas
-from pipeline.config.series import moves
+from pipeline.config.series import MARKS
 from pipeline.config.values import InputPath
 
 TRAINING, COUNTRY, PIXELS = "training", "country", "pixels"
@@ -102,18 +102,20 @@ def check_levels(areas: tuple[LevelAreas, ...], reconcile: Reconcile | None) -> 
 
 
 def fixed_total(data: Mapping[str, Any]) -> bool:
-    """Return whether the maps of all periods would be scaled to the same column of totals.
+    """Return whether totals to agree with are of one period, whichever is mapped.
 
     Parameters
     ----------
     data : mapping
         A configuration with ``time`` that is not yet validated, as it is written.
     """
-    output = data.get("output")
+    output, time = data.get("output"), data.get("time")
     spec = output.get("reconcile") if isinstance(output, Mapping) else None
-    if not isinstance(spec, Mapping) or not isinstance(spec.get("to"), str):
+    if not isinstance(spec, Mapping) or spec.get("to") == COUNTS:
         return False
+    of_years = isinstance(time, Mapping) and time.get("step") == "year"
+    marks = MARKS if of_years else MARKS[:1]
     levels, areas = spec.get("levels", (TRAINING,)), output.get("areas") or ()  # type: ignore[union-attr]
     paths = {each.get("level"): each.get("path") for each in areas if isinstance(each, Mapping)}
-    moving = moves(spec["to"]) or all(moves(paths.get(name)) for name in levels)
-    return spec["to"] != COUNTS and not moving
+    given = [str(spec.get("to"))], [str(paths.get(name)) for name in levels]
+    return not any(all(any(m in text for m in marks) for text in texts) for texts in given)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from geo.core.calendar import Calendar
 from geo.core.errors import name_first
 from pipeline.config.document import nearest_file
 from pipeline.config.periods import can_be_listed, period_files
@@ -65,10 +66,17 @@ def _by_label(names: Collection[str], series: Series) -> dict[str, str]:
 
 
 def _of_periods(names: Collection[str], series: Series) -> dict[str, list[str]]:
-    """Return the texts that are of each period, by its label."""
+    """Return the texts that are of each period, by its label.
+
+    A day stands for its period only where all files have days: one among months is something else.
+    """
+    days = {name: Calendar("day").number_in_name(name) is not None for name in names}
+    mixed = series.calendar.step != "day" and len(set(days.values())) > 1
     found: dict[str, list[str]] = {}
     for name in sorted(names):
         number = series.calendar.number_in_name(name)
+        if mixed and days[name] and series.text(series.label(name)) != name:
+            continue
         if number is not None:
             found.setdefault(series.calendar.label(number), []).append(name)
     return found

@@ -89,10 +89,10 @@ def read_config(
         problems[n_before:] = _not_pulled(data, base, path) or problems[n_before:]
         return None
     if series is not None:
-        if fixed_total(data):
+        if fixed_total(data) and data["output"].get("periods", "latest") != "latest":
             column = data["output"]["reconcile"]["to"]
             where = document.place(("output", "reconcile", "to"))
-            what = f"column {column!r} has one total of an area, and `time` maps many periods"
+            what = f"column {column!r} has one total of an area, and output.periods maps several"
             remedy = f"name a column of each period, such as {column}_{{period}}, or give counts"
             problems.append(Problem(where, what, remedy))
             return None

@@ -55,6 +55,9 @@ def other_levels(
             why = LABELS if labels else "polygons; no column identifies an area of them"
             left.append(f"{each.title}: {why}")
             continue
+        if len(each.frame) > len(areas.frame):  # before shapes of any number are compared
+            left.append(f"{each.title}: more polygons than {areas.title} has areas")
+            continue
         own = _level(areas) if own is None else own
         level = _level(each)
         if own is None or level is None:

@@ -17,6 +17,7 @@ from geo.core.columns import AREA_ID
 from geo.core.errors import name_first
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
+from pipeline.config.level_schema import fixed_total
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import SECTIONS
 from pipeline.config.windows import Window, left_out, periods_to_map, windows_of
@@ -262,13 +263,16 @@ def series_range(store: SeriesStore, threads: int | None) -> np.ndarray:
 def _mapped_to(config: Config, label: str) -> Config:
     """Return the settled configuration of another period; of a forecast, with today's files.
 
-    Nobody knows the totals of a forecast: it is reconciled to none.
+    Nobody knows the totals of a forecast: it is reconciled to none. Nor is another period to a
+    column that has those of the latest.
     """
-    series = config.series
+    series, document = config.series, config.document
+    unscaled = {"output": config.output.model_copy(update={"reconcile": None})}
     if series is None or label not in series.periods:
-        output = config.output.model_copy(update={"reconcile": None})
-        return config.model_copy(update={"period": label, "output": output})
-    own = {name: getattr(config, name) for name in SECTIONS}
+        return config.model_copy(update={"period": label, **unscaled})
+    own: dict[str, Any] = {name: getattr(config, name) for name in SECTIONS}
+    if document is not None and fixed_total(document.values):
+        own |= unscaled
     return config.at(label).model_copy(update=own)
 
 

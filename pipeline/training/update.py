@@ -16,6 +16,8 @@ from scipy.special import bdtr
 
 import models
 from geo.core.errors import InputError, Problem, name_first
+from geo.core.suppressed import interval_text
+from models.temporal.at_period import known_until
 from models.temporal.periods import Period
 from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.context import StageContext
@@ -119,8 +121,12 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
         number = store.periods.index(label)
         bags = source.of_period(number)
         assert bags is not None
-        told[label], far[label] = _foreseen(context, model, store, label, store.times[number])
-        if label in before["series"]["responses"]:  # what was known of it is no forecast
+        known = before["series"]["responses"].get(label)
+        if known is None or known != now["responses"][label]:
+            told[label], far[label] = _foreseen(
+                context, model, store, number, corrected=known is not None
+            )
+        if known is not None:
             told[label] = {"corrected": True}
         periods.append(Period(store.times[number], bags, bags.bag))
     device = block_device(config).get("device", "cpu")
@@ -142,7 +148,7 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
             same = before["series"]["responses"][label] == now["responses"][label]
             what = "layers" if same else "counts"
             progress.log(f"update: {label} had been taken in before: its {what} have changed")
-        for text in far[label]:
+        for text in far.get(label, []):
             progress.log(f"update: warning: {label}: {text}: look at this count")
     known, counted = (each.get("counts", {}) for each in (before["series"], now))
     for label in labels:
@@ -186,14 +192,19 @@ def _other_fit(context: StageContext, before: Mapping[str, Any], now: Mapping[st
 
 
 def _foreseen(
-    context: StageContext, model: Any, store: SeriesStore, label: str, time: float
+    context: StageContext, model: Any, store: SeriesStore, number: int, *, corrected: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return how the counts of a period compare to what was foreseen, and which are far off."""
-    config = context.config
-    rng, at = np.random.default_rng([config.fit.seed, 7]), model.at(time)
-    own = store.at(label).training
-    if not own.n_bag:  # all counts are of several areas together
+    """Return how the counts of a period compare to what was foreseen, and which are far off.
+
+    Those of a corrected one are foreseen from the periods before: the model knows its old counts.
+    """
+    config, time = context.config, store.times[number]
+    own = store.at(store.periods[number]).training
+    if not own.n_bag or (corrected and not number):  # all are of several areas; nothing was before
         return {}, []
+    if corrected:
+        model = known_until(model, store.times[number - 1])
+    rng, at = np.random.default_rng([config.fit.seed, 7]), model.at(time)
     areas = as_asked(own, store.ids, at)
     functions = at.sample_functions(SURPRISE_DRAWS, rng)
     counts = [at.predict_bags(b, draws=functions).observed(rng).draws for b in areas.blocks()]
@@ -211,15 +222,26 @@ def _foreseen(
         "foreseen": float(drawn.sum(axis=1).mean()),
         "observed": float(areas.y.sum()),
     }
-    return found, _far(areas.ids, nearest, drawn, counts=config.response_kind.countable)
+    given = [
+        interval_text(low, high) if low < high else _number(low)
+        for low, high in zip(least, most, strict=True)
+    ]
+    return found, _far(areas.ids, given, nearest, drawn, counts=config.response_kind.countable)
 
 
-def _far(ids: Sequence[str], y: np.ndarray, drawn: np.ndarray, *, counts: bool) -> list[str]:
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _far(
+    ids: Sequence[str], given: Sequence[str], y: np.ndarray, drawn: np.ndarray, *, counts: bool
+) -> list[str]:
     """Name the areas whose response lies far outside all draws, the farthest first.
 
     Parameters
     ----------
-    ids : sequence of str
+    ids, given : sequence of str
+        Areas, and their responses as the table has them.
     y : (n_area,) float64
     drawn : (n_draws, n_area) float64
         Responses that are foreseen.
@@ -233,7 +255,7 @@ def _far(ids: Sequence[str], y: np.ndarray, drawn: np.ndarray, *, counts: bool) 
     low, high = drawn.min(axis=0), drawn.max(axis=0)
     far = np.flatnonzero((off > FAR) & ((y < low) | (y > high)))
     return [
-        f"{ids[k]} has {y[k]:,.6g}, where {low[k]:,.4g} to {high[k]:,.4g} were foreseen"
+        f"{ids[k]} has {given[k]}, where {_number(low[k])} to {_number(high[k])} were foreseen"
         for k in far[np.argsort(-off[far], kind="stable")]
     ]
 

@@ -76,6 +76,12 @@ def test_of_several_files_of_a_period_none_is_guessed(tmp_path: Path) -> None:
     assert "rain_20240105.tif, rain_20240115.tif are of 2024-01: name the one to use " in said
 
 
+def test_a_day_among_months_is_no_month(tmp_path: Path) -> None:
+    path = _dated(tmp_path, "{}-{}")
+    (tmp_path / "rain_2024-03.tif").rename(tmp_path / "rain_2024-03-15.tif")
+    assert "rain_2024-03-01.tif nor rain_2024-03.tif, of 2024-03; add it" in _told(path)
+
+
 def test_files_of_dhis2_months_serve_a_table_of_months(tmp_path: Path) -> None:
     path = write_inputs(tmp_path)
     for month in MONTHS:

@@ -349,7 +349,7 @@ def test_each_month_adds_up_to_its_own_totals_and_a_forecast_to_none(
     edit(config, {"draws: 40": "draws: 40, reconcile: {to: total}"})
     assert main(["check", str(config)]) == 2
     told = " ".join("".join(capsys.readouterr()).split())
-    assert "column 'total' has one total of an area, and `time` maps many periods" in told
+    assert "column 'total' has one total of an area, and output.periods maps several" in told
     assert "such as total_{period}, or give counts" in told
     edit(config, {"reconcile: {to: total}": 'reconcile: {to: "total_{period}"}'})
     run_each(config, "ingest", "fit", "predict")
