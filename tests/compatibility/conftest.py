@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
+
+from tests.archives import unpack
 
 ARCHIVE = Path(__file__).parent / "written_by_0.1.0.tar.xz"
 
@@ -15,8 +16,7 @@ ARCHIVE = Path(__file__).parent / "written_by_0.1.0.tar.xz"
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Unpack what was written before, for tests that only read it."""
     directory = tmp_path_factory.mktemp("written")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(directory, filter="data")
+    unpack(ARCHIVE, directory)
     return directory / "earlier"
 
 

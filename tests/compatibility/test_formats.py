@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.bag_writer import FORMAT, VERSION
 from pipeline.store.earlier_store import lacks_areas, migrate_store
 from pipeline.updates import migrate
+from tests.archives import unpack
 
 
 @pytest.fixture
@@ -78,8 +78,7 @@ def test_all_that_0_1_0_wrote_is_read(country: Path, capsys: Any) -> None:
 
 def test_two_stores_of_version_2_become_one(tmp_path: Path) -> None:
     """Pixels, weights and responses are those of before, the areas without a count among them."""
-    with tarfile.open(Path(__file__).parent / "stores_of_version_2.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(Path(__file__).parent / "stores_of_version_2.tar.xz", tmp_path)
     path = tmp_path / "bags.zarr"
     before = BagStore.open(path), BagStore.open(tmp_path / "areas_without_counts.zarr")
     rows, ids = [store.read_rows(0, store.n_pix) for store in before], before[0].ids + before[1].ids

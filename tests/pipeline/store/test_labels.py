@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from pipeline.config.context import StageContext
 from pipeline.core.errors import StoreError
 from pipeline.ingest.stage import ingest
 from pipeline.store.labels import BAG_DIMENSIONS, GRID_DIMENSIONS
+from tests.archives import unpack
 
 ARCHIVE = Path(__file__).parents[2] / "compatibility" / "written_by_0.1.0.tar.xz"
 
@@ -136,8 +136,7 @@ def test_open_labelled_is_what_xarray_opens(work, name):
 
 
 def test_stores_of_an_earlier_version_are_labelled_as_they_are_opened(tmp_path):
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(ARCHIVE, tmp_path)
     (grid,) = tmp_path.rglob("grid.zarr")
     group = zarr.open_group(grid, mode="r")
     assert "x" not in group  # no coordinates, no names
