@@ -26,11 +26,12 @@ def checked(files, capsys, **sections):
 
 @pytest.mark.slow
 def test_a_raster(files, capsys):
-    """GDAL's own limit, which no key changes."""
+    """Its server is asked for the state of the file, before GDAL with a limit of its own is."""
     with silent_server() as port:
         wave = {"path": f"http://127.0.0.1:{port}/wave.tif"}
         covariates = {**files.mapping()["covariates"], "wave": wave}
-        status, seconds, lines = checked(files, capsys, covariates=covariates)
+        storage = {"timeout": 0.3, "retries": 1}
+        status, seconds, lines = checked(files, capsys, covariates=covariates, storage=storage)
     assert status == 75
     assert f"covariates.wave (http://127.0.0.1:{port}/wave.tif): cannot be reached" in lines
     assert seconds < WITHIN_S
