@@ -200,7 +200,8 @@ def _foreseen(
     """
     config, time = context.config, store.times[number]
     own = store.at(store.periods[number]).training
-    if not own.n_bag or (corrected and not number):  # all are of several areas; nothing was before
+    nothing_before = corrected and time <= model.posterior_.times[0]
+    if not own.n_bag or nothing_before:  # without areas all counts are of several together
         return {}, []
     if corrected:
         model = known_until(model, store.times[number - 1])
