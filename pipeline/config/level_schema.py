@@ -111,11 +111,13 @@ def fixed_total(data: Mapping[str, Any]) -> bool:
     """
     output, time = data.get("output"), data.get("time")
     spec = output.get("reconcile") if isinstance(output, Mapping) else None
-    if not isinstance(spec, Mapping) or spec.get("to") == COUNTS:
+    if not isinstance(spec, Mapping) or not isinstance(to := spec.get("to"), str) or to == COUNTS:
         return False
     of_years = isinstance(time, Mapping) and time.get("step") == "year"
     marks = MARKS if of_years else MARKS[:1]
-    levels, areas = spec.get("levels", (TRAINING,)), output.get("areas") or ()  # type: ignore[union-attr]
+    levels, areas = spec.get("levels", [TRAINING]), output.get("areas") or []  # type: ignore[union-attr]
+    if not (isinstance(levels, list) and isinstance(areas, list)):
+        return False  # the validation reports it
     paths = {each.get("level"): each.get("path") for each in areas if isinstance(each, Mapping)}
-    given = [str(spec.get("to"))], [str(paths.get(name)) for name in levels]
+    given = [to], [str(paths.get(name)) for name in levels]
     return not any(all(any(m in text for m in marks) for text in texts) for texts in given)

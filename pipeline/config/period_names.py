@@ -70,15 +70,17 @@ def _of_periods(names: Collection[str], series: Series) -> dict[str, list[str]]:
 
     A day stands for its period only where all files have days: one among months is something else.
     """
-    days = {name: Calendar("day").number_in_name(name) is not None for name in names}
+    labels = {
+        name: series.calendar.label(number)
+        for name in sorted(names)
+        if (number := series.calendar.number_in_name(name)) is not None
+    }
+    days = {name: Calendar("day").number_in_name(name) is not None for name in labels}
     mixed = series.calendar.step != "day" and len(set(days.values())) > 1
     found: dict[str, list[str]] = {}
-    for name in sorted(names):
-        number = series.calendar.number_in_name(name)
-        if mixed and days[name] and series.text(series.label(name)) != name:
-            continue
-        if number is not None:
-            found.setdefault(series.calendar.label(number), []).append(name)
+    for name, label in labels.items():
+        if not (mixed and days[name]) or series.text(label) == name:
+            found.setdefault(label, []).append(name)
     return found
 
 

@@ -33,6 +33,7 @@ def test_files_may_be_named_by_the_table_or_by_the_month(tmp_path: Path, form: s
     path = _dated(tmp_path, form)
     head = form.partition("{")[0]
     path.write_text(path.read_text().replace("rain_{period}", f"rain_{head}{{period}}"))
+    (tmp_path / f"rain_{head}mask.tif").touch()  # no period
     config = load_config(path)
     for month in MONTHS:
         name = f"rain_{form.format(*month.split('-'))}.tif"
@@ -142,3 +143,13 @@ def test_an_object_store_is_asked_only_where_labels_are_not_usual(
     assert period_names.named_files(data, Path(), of_dhis2, Storage()) == {
         path: {"2024-03": "2024.03"}
     }
+
+
+@pytest.mark.parametrize(
+    "reconcile", ["{}", "{to: 5}", "{to: total, levels: 7}", "{to: total, levels: {}}", "[]"]
+)
+def test_totals_that_are_none_are_told_by_the_validation(tmp_path: Path, reconcile: str) -> None:
+    path = write_inputs(tmp_path, 2)
+    text = path.read_text().replace("draws: 40", f"draws: 40, reconcile: {reconcile}")
+    path.write_text(text)
+    assert "output.reconcile" in _told(path)
