@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 
+from flows.login import LOGIN
 from pipeline.publishing.versions import current_version
 
 
@@ -18,6 +19,7 @@ def test_one_command_serves_a_map_and_leaves_nothing_running(start_server, make_
     home = start_server(start=False)  # its environment alone
     port = free_port()
     home.env["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
+    home.login = home.env[LOGIN] = "somebody:secret"  # else the server makes one of its own
     more = ["--port", str(port), "--every", "1", "--cron", "0 0 1 1 *"]
     process = home._spawn("serve", "-m", "flows.serve", str(made.config), *more)
     published = made.out / "published"
