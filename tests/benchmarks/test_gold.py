@@ -138,7 +138,7 @@ def test_sampler_recovers_the_marginal_of_hyperparameters():
         rng = np.random.default_rng(seed)
         draws, _ = hmc.sample(
             posterior.density, posterior.start(rng), posterior.mass_at, rng,
-            n_warm=200, n_keep=1500, view=posterior.hyperparameters, also=posterior.refresh,
+            n_warm=200, n_keep=3000, view=posterior.hyperparameters, also=posterior.refresh,
         )  # fmt: skip
         chains.append(draws[:, [posterior.names.index(name) for name in free]])
     both = np.array(chains)
