@@ -4,10 +4,11 @@
 
 Designs: ``poisson`` and ``noisy`` (areas differ by a factor of sd 0.3) have linear slopes and a
 Matern-3/2 field, ``bent`` has covariates with bent effects: 400 pixels, 25 areas. ``rough`` has 900
-pixels, 50 areas and a field of smoothness 1; it takes ten times as long. The chains are those of
-:mod:`benchmarks.exact_posterior`. How the model differs from them is what its inference costs; what
-they themselves do not cover is the prior's, and no inference would mend it. Each country leaves a
-line in ``build/gold``; the same command goes on where it ended. Writes
+pixels, 50 areas and a field of smoothness 1; it takes ten times as long. ``noisy-40`` has the
+areas, counts and noise of :mod:`benchmarks.trust` (40, 100 cases each, sd 0.2), on 400 pixels. The
+chains are those of :mod:`benchmarks.exact_posterior`. How the model differs from them is what its
+inference costs; what they themselves do not cover is the prior's, and no inference would mend it.
+Each country leaves a line in ``build/gold``; the same command goes on where it ended. Writes
 ``benchmarks/results/gold.json``.
 """
 
@@ -60,6 +61,7 @@ class Case:
 CASES = {
     "poisson": Case(),
     "noisy": Case(area_sd=0.3),
+    "noisy-40": Case(Design(n_area=40), area_sd=0.2, per_area=100.0),
     "bent": Case(bent=True, field_sd=0.3),
     "rough": Case(Design(n_side=30, n_area=50), smoothness=1.0, area_sd=0.1, n_inducing=300),
 }
