@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
+import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,12 +151,24 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="session")
 def quarters(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the output of a run of six quarters; tests must leave its files as they are."""
-    config = write_quarters(tmp_path_factory.mktemp("quarters"))
-    with pytest.MonkeyPatch.context() as patch:  # a module's runs are shortened after this is made
-        shorten(patch)
-        run_each(config, "ingest", "fit", "predict", "report")
-    return config.parent / "out"
+    """Return the output of a run of six quarters; tests must leave its files as they are.
+
+    The processes of a parallel run share it: the first that asks makes it, others wait.
+    """
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    made = root / "quarters"
+    with (root / "quarters.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (made / "made").exists():
+            shutil.rmtree(made, ignore_errors=True)  # of a process that was killed here
+            made.mkdir()
+            config = write_quarters(made)
+            with pytest.MonkeyPatch.context() as patch:  # a module's runs are shortened later
+                shorten(patch)
+                run_each(config, "ingest", "fit", "predict", "report")
+            (made / "made").touch()
+    return made / "out"
 
 
 @pytest.fixture(scope="module")
