@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pandas as pd
 
 from geo.core.errors import name_first
 from pipeline.config.schema import Config
@@ -103,8 +104,9 @@ def _without_counts(
 def _nowhere(y: np.ndarray) -> np.ndarray:
     """Return the periods of (n_area, n_period) counts that are all 0 between many, (n_period,)."""
     total = np.where(np.isfinite(y).any(axis=0), np.nansum(y, axis=0), np.nan)
-    around = np.pad(total, 1, constant_values=np.nan)
-    beside = np.fmin(around[:-2], around[2:])
+    # Several such periods in a row are judged by those before and after all of them.
+    some = pd.Series(np.where(total == 0, np.nan, total))
+    beside = np.fmin(some.ffill(), some.bfill()).to_numpy()
     known = total[np.isfinite(total)]
     usual = np.median(known) if known.size else 0.0
     found: np.ndarray = (total == 0) & (beside >= LARGE) & bool(usual >= LARGE)
