@@ -259,8 +259,8 @@ def test_each_part_may_be_killed(served: Any) -> None:
     )
     assert "planted-login-4711" not in text
 
-    # The supervisor itself: its children end, and a second start finds the port free. A run outlives
-    # its worker, as it must, and would wait here for the server that is killed.
+    # The supervisor itself: its children end, and a second start finds the port free. A run
+    # outlives its worker, as it must, and would wait here for the server that is killed.
     home.wait("the end of the run", lambda: not parts(process.pid)["worker"].children(True), 120)
     old = [each for part in parts(process.pid).values() for each in (part, *part.children(True))]
     process.kill()
