@@ -8,9 +8,11 @@ import numpy as np
 from scipy.stats import nbinom, poisson
 from sklearn.linear_model import PoissonRegressor
 
+from pipeline.prediction.seasons import against_season
+
 FIRST = 12  # the first month that has one of its season a year before it
 AHEAD = 3  # months from a forecast to its month
-UPPER = 0.75  # quantile of its season's rates that an outbreak exceeds, as in `outbreak.tif`
+UPPER = 0.75  # quantile of what was foreseen that an outbreak exceeds
 FALSE, QUIET, ONSET = 0.05, 0.02, np.log(1.25)
 
 
@@ -46,7 +48,7 @@ def alarm_scores(model: Any, world: Any, n_draws: int = 200) -> dict[str, dict[s
         expected[t + AHEAD] = rates[:, -1:]
         if t < FIRST:
             continue
-        scores["model_season"][t] = _above(rates[:, -2], rates[:, :-2])
+        scores["model_season"][t] = against_season(rates[:, -2], rates[:, :-2])[0]
         scores["model_forecast"][t] = _above(rates[:, -2], expected[t])
         for name, score in COUNTED.items():
             scores[name][t] = score(world, t)
@@ -67,7 +69,7 @@ def _rates(
 
 
 def _above(own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the probability of more than the upper quartile of draws and months together."""
+    """Return the probability of more than the upper quartile of the draws of others."""
     limit = np.quantile(others.reshape(-1, own.shape[1]), UPPER, axis=0)
     return (own > limit).mean(axis=0)
 

@@ -27,7 +27,7 @@ CODES = {
     "threshold": "a threshold far outside the rates of the areas",
     "swapped": "latitude and longitude in the wrong order",
     "ids": "ids that differ in capitals, accents, spaces or leading zeros",
-    "column": "the column of the ids taken for that of the counts",
+    "column": "a column of ids, of people or of one number taken for that of the counts",
     "suppressed": "counts that are intervals in all areas and periods",
     "periods": "periods of the counts after today, years away from others, or without any count",
     "changes": "a part of an area that was split is missing from areas.changes",

@@ -23,7 +23,7 @@ from pipeline.store.series_store import NEAR, SeriesStore
 from pipeline.training.series import open_series, stand_in
 
 ORIGINS = 4  # last periods that forecasts are made from
-PARTS = 4  # of the draws, each with covariates of another past period
+PARTS = 6  # of the draws, each with covariates of a past period: whole rounds of 1, 2, 3 or 6
 AHEAD = 3  # periods
 LEAST_HISTORY = 3  # periods before the first of them
 MIDDLE = 0.5

@@ -82,10 +82,12 @@ def compare_with_truth(
             # A prevalence is of those tested; every other rate is of the people.
             exposure = float(weight.sum() if block.trials is None else block.trials[bag])
             observed = block.y[bag] / exposure if exposure > 0 else np.nan
+            # The logarithm of no case is that of half a case.
+            of_log = observed if block.y[bag] else 0.5 / exposure if exposure > 0 else np.nan
             bags.append(
                 _Pixels(
                     truth[part][use], mean[part][use], level[part][use], weight[use],
-                    (observed, one_rate),
+                    ((observed, of_log), (one_rate, one_rate)),
                 )
             )  # fmt: skip
         return int(known.size - known.sum()), bags
@@ -122,13 +124,16 @@ def _by_block(
 
 @dataclass(frozen=True)
 class _Pixels:
-    """Pixels of one area whose truth is known; ``flat``: rates that ignore where a pixel is."""
+    """Pixels of one area whose truth is known.
+
+    ``flat`` are rates that ignore where a pixel is, each with the one whose logarithm is taken.
+    """
 
     truth: np.ndarray
     mean: np.ndarray
     level: np.ndarray
     weight: np.ndarray
-    flat: tuple[float, float]
+    flat: tuple[tuple[float, float], ...]
 
 
 @dataclass
@@ -156,11 +161,13 @@ class _Sums:
         self.within.add(
             log_truth - weight @ log_truth / total, log_mean - weight @ log_mean / total, weight
         )
-        for value, (of_rate, of_log) in zip(pixels.flat, self.flat.values(), strict=True):
-            if value > 0:
-                flat = np.full(weight.shape[0], value)
-                of_rate.add(pixels.truth, flat, weight)
-                of_log.add(log_truth, np.log(flat), weight)
+        flat = np.ones(weight.shape[0])
+        for rates, (of_rate, of_log) in zip(pixels.flat, self.flat.values(), strict=True):
+            value, for_log = rates
+            if np.isfinite(value):
+                of_rate.add(pixels.truth, value * flat, weight)
+            if for_log > 0:
+                of_log.add(log_truth, np.log(for_log) * flat, weight)
         for number, level in enumerate(self.levels):
             # The rate is continuous: the slot of the transform is one point.
             inside = pit_coverage(pixels.level - 1e-12, pixels.level + 1e-12, level)

@@ -192,6 +192,7 @@ def select_pixels(
         "of_pixels": int(keep.size),
         "weight": written.lost,
         "areas": [str(i) for i in ids[skipped]],
+        "uninhabited": [str(i) for i in ids[on_grid & ~inhabited & (skipped | uncounted)]],
         "unpredicted": [str(i) for i in ids[uncounted & (size == 0)]],
     }
     return Bags(

@@ -22,6 +22,7 @@ from pipeline.store.level_areas import level_overlap, titles_of
 N_NAMED = 5
 N_MANY = 10  # areas from which a pattern of the counts says something
 N_WHOLE, SPREAD, MIDDLE = 20, 5.0, 10.0  # areas, spread of their people, median: whole percentages
+ALIKE = 0.01  # in which shares of the people rates differ that come of one table of people
 WIDE = 10.0  # a threshold is suspicious this many times outside the rates of the areas
 LACKING = 0.5  # share of an area's people without a covariate from which it is named
 
@@ -53,6 +54,9 @@ def count_suspicions(
         text = f"column {spec.value!r} is 0 for every area: the map tells how high rates may be"
         remedy = "give the column of the cases, if this is another"
         return [Suspicion("zeros", place, text, remedy)]
+    wrong = _no_counts(spec.value, y.to_numpy(np.float64), people)
+    if wrong:
+        return [Suspicion("column", place, wrong, "give the column of the cases")]
     shares = _shares(spec.value, y.to_numpy(np.float64), people)
     if shares:
         remedy = "give numbers of cases; for positives among tested people, also counts.tested"
@@ -71,6 +75,22 @@ def count_suspicions(
             ]  # thresholds would follow from it
         found += _rates(y, people, place)
     return found + _thresholds(config, counts.rates)
+
+
+def _no_counts(column: str, y: np.ndarray, people: np.ndarray | None) -> str:
+    """Return what shows that a column has no counts of cases; empty if nothing does."""
+    known = np.isfinite(y)
+    given = y[known]
+    if given.size < N_MANY:
+        return ""
+    if given.min() == given.max() > 1:  # ones may be single cases of a rare disease
+        return f"column {column!r} is {given[0]:,.10g} for every area"
+    if people is not None and (given > 0).all():
+        ratio = people[known] / given
+        if np.median(given) >= MIDDLE and np.abs(ratio / np.median(ratio) - 1).max() < ALIKE:
+            rate = 1.0 / float(np.median(ratio))
+            return f"column {column!r} is {rate:.3g} for each person in every area"
+    return ""
 
 
 def _rates(y: pd.Series, people: np.ndarray, place: str) -> list[Suspicion]:

@@ -38,16 +38,37 @@ def check_merged(config: Config, repairs: Repairs, place: str, problems: list[Pr
             problems.append(Problem(place, found, remedy))
 
 
-def describe_missing(absent: Sequence[str], n_area: int, config: Config) -> str:
-    """Say how many areas have no response, and which; of a series, in its last period."""
+def describe_missing(
+    absent: Sequence[str], n_area: int, config: Config, unpredicted: Sequence[str] = ()
+) -> str:
+    """Say how many areas have no response, and which; of a series, in its last period.
+
+    Parameters
+    ----------
+    absent : sequence of str
+        All of them.
+    n_area : int
+    config : Config
+    unpredicted : sequence of str, optional
+        Those of them that no pixel has all values of, where that is known.
+    """
     share = len(absent) / n_area
     when, how, noun = "", "predicted only", config.response_kind.noun
     if config.series is not None:
         when, how = f" in {config.period}", "predicted there, from other areas and periods"
     text = (
-        f"{len(absent):,} of {n_area:,} areas ({100 * share:.3g} %) have no {noun}{when} "
-        f"(0 is one) and are {how}: {name_first(absent, N_NAMED)}"
+        f"{len(absent):,} of {n_area:,} areas ({100 * share:.3g} %) have no {noun}{when} (0 is one)"
     )
+    predicted = [each for each in absent if each not in set(unpredicted)]
+    parts = [
+        f"{word} {name_first(some, N_NAMED)}"
+        for word, some in (
+            (f"{how}:", predicted),
+            ("not predicted, for want of a pixel with all values:", unpredicted),
+        )
+        if some
+    ]
+    text = f"{text}; {'; '.join(parts)}"
     return f"warning: {text}" if share > MUCH else text
 
 
@@ -76,11 +97,8 @@ def summarise(store: BagStore, config: Config, progress: Progress) -> dict[str, 
             "unpredicted": unpredicted,
         }
         unit = store.attrs["weight_unit"]
-        text = describe_missing(absent, n_all, config)
+        text = describe_missing(absent, n_all, config, unpredicted)
         progress.log(f"ingest: {text}; {exposure:,.0f} {unit} in them")
-    if unpredicted:
-        named = name_first(unpredicted, N_NAMED)
-        progress.log(f"ingest: not predicted, for want of a pixel with all values: {named}")
     if "repairs" in store.attrs:
         result["repairs"] = store.attrs["repairs"]
     return result

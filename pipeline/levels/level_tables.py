@@ -11,6 +11,7 @@ from scipy.stats import rankdata
 
 from geo.core.errors import name_first
 from pipeline.levels.area_sums import LevelDraws
+from pipeline.products.area_rows import uninhabited
 from pipeline.products.level_columns import threshold_columns
 from pipeline.products.suppressed import LOWER
 from pipeline.products.together import Together
@@ -33,6 +34,8 @@ class Observed:
         Why the cases are unknown; empty where they are known.
     has_trials : bool
         Whether people were tested at all.
+    empty : (n_area,) bool array, optional
+        Where nobody lives: totals miss nothing without its count.
     together : Together, optional
         Counts of several of the areas together.
     """
@@ -42,6 +45,7 @@ class Observed:
     why: np.ndarray | None = None
     has_trials: bool = False
     together: Together | None = None
+    empty: np.ndarray | None = None
 
     @classmethod
     def of(cls, table: pd.DataFrame, training: Level) -> Observed:
@@ -50,9 +54,10 @@ class Observed:
         def column(name: str) -> np.ndarray:
             if name not in table:
                 return np.full(len(training), np.nan)
-            known = table[name].where(table["in_training"])
+            known = table[name].where(table["in_training"] | empty_row)
             return known.reindex(training.ids).to_numpy(np.float64)
 
+        empty_row = uninhabited(table, list(table.index))
         cases = column("observed")
         why = np.where(np.isfinite(cases), "", "no count was given").astype(object)
         why[np.isfinite(column(LOWER))] = SUPPRESSED
@@ -62,7 +67,8 @@ class Observed:
             words = np.where(together.suppressed, f"{SUPPRESSED}: ", known).astype(object)
             inside = together.number >= 0
             why[inside] = (words + together.titles)[together.number[inside]]
-        return cls(cases, column("tested"), why, "tested" in table, together)
+        empty = uninhabited(table, list(training.ids))
+        return cls(cases, column("tested"), why, "tested" in table, together, empty)
 
     def totals(
         self, level: Level, overlaps: Overlaps, covered: np.ndarray, names: np.ndarray
@@ -110,7 +116,12 @@ class Observed:
         """Return what has a count of its own, areas and unions of them, and where each lies."""
         n, found = self.cases.size, self.together
         hidden = np.zeros(n, bool) if self.why is None else self.why == SUPPRESSED
-        own = _Parts(names, self.cases, self.tested, hidden)
+        empty = np.zeros(n, bool) if self.empty is None else self.empty
+
+        def filled(values: np.ndarray) -> np.ndarray:
+            return np.where(empty & np.isnan(values), 0.0, values)
+
+        own = _Parts(names, filled(self.cases), filled(self.tested), hidden)
         if found is None or not overlaps.fine.size:
             return own, overlaps
         joined = _Parts(

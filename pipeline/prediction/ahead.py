@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -11,7 +12,12 @@ from geo.core.errors import name_first
 N_NAMED = 6  # periods
 
 
-def told_ahead(known: Mapping[str, Any], names: Sequence[str], labels: Sequence[str]) -> str:
+def told_ahead(
+    known: Mapping[str, Any],
+    names: Sequence[str],
+    labels: Sequence[str],
+    taken: Mapping[str, Sequence[str]],
+) -> str:
     """Return what each covariate of forecasts is: its own, or that of other periods.
 
     Parameters
@@ -22,16 +28,20 @@ def told_ahead(known: Mapping[str, Any], names: Sequence[str], labels: Sequence[
         Of what moves.
     labels : sequence of str
         Of the forecasts, by rising time.
+    taken : mapping of str to sequence of str
+        Periods that each forecast takes from what it does not know, each for one part of the
+        draws; some several times.
 
     Returns
     -------
     str
-        ``rain: 2024-07 as given, 2024-08 as in 2023-08 (no file)``; empty where nothing moves.
+        ``rain: 2024-07 as given, 2024-08 as in 2023-07, 2023-08 or 2023-09 (no file)``; empty where
+        nothing moves.
     """
     there = [label for label in labels if label in known]
     told = []
     for name in names if there else ():
-        each = [(label, _source(known[label], name)) for label in there]
+        each = [(label, _source(known[label], name, taken[label])) for label in there]
         parts = []
         for source, group in groupby(each, lambda pair: pair[1]):
             parts.append(f"{name_first([label for label, _ in group], N_NAMED)} {source}")
@@ -39,9 +49,15 @@ def told_ahead(known: Mapping[str, Any], names: Sequence[str], labels: Sequence[
     return "; ".join(told)
 
 
-def _source(found: Mapping[str, Any], name: str) -> str:
+def _source(found: Mapping[str, Any], name: str, taken: Sequence[str]) -> str:
     if name in found["known"]:
         return "as given"
-    like, why = list(found["like"]), found["lacking"][name]
-    where = f"in {like[0]}" if len(like) == 1 else f"the mean of {name_first(like, N_NAMED)}"
-    return f"as {where} ({why})"
+    parts = Counter(taken or found["like"])
+    said = list(parts)
+    if len(set(parts.values())) > 1:
+        said = [f"{label} ({n} in {parts.total()} draws)" for label, n in parts.items()]
+    if len(said) > N_NAMED:
+        where = name_first(said, N_NAMED)
+    else:
+        where = " or ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+    return f"as in {where} ({found['lacking'][name]})"

@@ -29,6 +29,7 @@ from pipeline.prediction.support_shares import SupportShares
 from pipeline.prediction.totals import MapTotals, explain_difference, fitted_total
 from pipeline.prediction.without_counts import log_without_counts, sum_draws, sum_labels
 from pipeline.products.area_factors import AreaFactors
+from pipeline.products.area_rows import blank_unknown, with_uninhabited
 from pipeline.products.areas import (
     AreaDraws,
     draw_areas,
@@ -52,8 +53,8 @@ from pipeline.store.bag_store import BagStore
 from pipeline.store.balance import Balance, add_results, balance_of, render_balance
 from pipeline.store.point_store import PointStore
 
-#: Columns that still have a meaning if the exposure of an area's total is unknown.
-_RATES = ("fitted_rate", "fitted_rate_lower", "fitted_rate_upper")
+#: Monte Carlo errors beyond which an area's mean is not that of its pixels, shared with others.
+SHARED = 4.0
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def _finish(each: MapRequest, tables: _Tables, maps: _Maps | None, progress: Pro
     leveled = {} if maps is None else maps.write_levels()
     if each.told:
         log_without_counts(config, tables.uncounted, progress)
-    write_areas(given.boundaries, tables.table, config.areas.id, directory)
+    write_areas(given.boundaries, tables.whole(), config.areas.id, directory)
     describe_areas(config, directory)
     if tables.draws is not None:
         known = areas.known_trials & areas.known_exposure
@@ -260,10 +261,14 @@ class _Tables:
         self.factors = AreaFactors.of(list(self._areas.ids), of_draws, draws.expected)
         self._tabulate(draws)
 
-    def take_means(self, rate: pd.Series) -> None:
-        """Take the mean rates of the rasters, by id, which have no Monte Carlo error."""
+    def take_means(self, rate: pd.Series, within: float) -> None:
+        """Take the mean rates of the rasters, by id: see :meth:`AreaDraws.with_rates`."""
         if self.draws is not None:
-            self._tabulate(self.draws.with_rates(rate.reindex(list(self._areas.ids))))
+            self._tabulate(self.draws.with_rates(rate.reindex(list(self._areas.ids)), within))
+
+    def whole(self) -> pd.DataFrame:
+        """Return the table with the areas that the store lacks, and that have a count."""
+        return with_uninhabited(self.table, self._areas)
 
     def _tabulate(self, draws: AreaDraws) -> None:
         self.draws, output, areas = draws, self._config.output, self._areas
@@ -425,8 +430,9 @@ class _Maps:
         """Write the tables of levels, whose means of the training areas the table takes."""
         if self._levels is None:
             return {}
-        summary, rate = self._levels.write(self._tables.table, self._progress)
-        self._tables.take_means(rate)
+        summary, rate = self._levels.write(self._tables.whole(), self._progress)
+        # With effects of areas, pixels of borders have the mean of the areas that share them.
+        self._tables.take_means(rate, SHARED if self._model.numbers_areas else np.inf)
         return summary
 
 
@@ -478,22 +484,3 @@ def _balance(
     )
     progress.log(render_balance(balance, f"{config.name}: balance"))
     return balance
-
-
-def blank_unknown(table: pd.DataFrame, store: BagStore) -> pd.DataFrame:
-    """Leave only the rates of areas whose number tested, or whose exposure, is unknown.
-
-    Parameters
-    ----------
-    table : DataFrame
-        From :func:`pipeline.products.areas.tabulate_areas`; computed for one person tested, or
-        for the people of the pixels.
-    store : BagStore
-        The areas, in the same order.
-    """
-    known = store.known_trials & store.known_exposure
-    blank = [column for column in table.columns if column not in (*_RATES, "people")]
-    return table.assign(
-        people=table["people"].where(store.known_exposure),
-        **{column: table[column].where(known) for column in blank},
-    )

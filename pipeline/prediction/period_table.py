@@ -16,7 +16,7 @@ from pipeline.store.bag_store import BagStore
 
 #: Parts that the draws are made in: functions of every period are in memory for one of them, and
 #: each takes what is not known of a forecast's covariates from another past period.
-BATCHES = 10
+BATCHES = 12
 
 
 @dataclass(frozen=True)

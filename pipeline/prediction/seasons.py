@@ -60,8 +60,9 @@ def against_season(
     Returns
     -------
     (n,) float64 array
-        The probability that the rate is above the upper quantile of draws and years together: the
-        rule of the third quartile, with what is not known of these years in it.
+        The probability that the rate is above the upper quantile of the years, in the same draw:
+        of draws and years together the quantile would be that of a wider distribution, and too
+        seldom exceeded.
     (n,) float64 array
         The median of the rate as a multiple of the mean of the years. NaN where none is known.
     """
@@ -73,7 +74,7 @@ def against_season(
             continue
         at = np.flatnonzero(of_each.ravel() == number)
         own, there = rate[:, at], others[:, pattern][:, :, at]
-        limit = np.quantile(there.reshape(-1, at.size), upper, axis=0)
+        limit = np.quantile(there, upper, axis=1)
         outbreak[at] = (own > limit).mean(axis=0)
         mean = there.mean(axis=1)
         ratio = np.divide(own, mean, out=np.full_like(own, np.nan), where=mean > 0)

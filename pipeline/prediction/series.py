@@ -112,7 +112,8 @@ def predict_series(context: StageContext, boundaries: Any, staging: Path) -> Map
     config = sized_series(context.config, store)
     model: Any = models.load(Path(config.output.dir) / "work" / "model")
     ahead = series.following(config.output.forecast)
-    if told := told_ahead(read_ahead(config), config.moving(), ahead):
+    taken = {label: store.candidates(label, series.time_of(label)) for label in ahead}
+    if told := told_ahead(read_ahead(config), config.moving(), ahead, taken):
         context.progress.log(f"predict: forecasts: {told}")
     output = config.output
     for text in left_out(series, output.periods, output.windows, output.forecast):

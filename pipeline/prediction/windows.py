@@ -222,7 +222,7 @@ def with_means(
     if alike:
         rate = rows.groupby("id")["rate"].mean().reindex(table.index)
         return table.assign(fitted=mean, fitted_rate=rate)
-    factor = np.divide(mean, table["fitted"], out=np.ones(len(table)), where=table["fitted"] > 0)
+    factor = np.divide(mean, table["fitted"], out=np.ones(len(table)), where=table["fitted"] != 0)
     return table.assign(fitted=mean, fitted_rate=table["fitted_rate"] * factor)
 
 

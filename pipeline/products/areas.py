@@ -118,20 +118,24 @@ class AreaDraws(AreaArrays):
         mean = np.average([part.mean for part in parts], 0, n_draws)
         return replace(parts[0], mean=mean, **each)
 
-    def with_rates(self, rate: pd.Series) -> AreaDraws:
+    def with_rates(self, rate: pd.Series, within: float = np.inf) -> AreaDraws:
         """Take the mean of each area from the rasters, which have no Monte Carlo error.
 
         Parameters
         ----------
         rate : (n_bag,) Series
             Mean rate per person; areas without one keep the mean of their draws.
+        within : float
+            Monte Carlo errors; those that are farther off keep theirs as well.
 
         Returns
         -------
         AreaDraws
         """
         mean = rate.to_numpy(np.float64) * self.exposure
-        return replace(self, mean=np.where(np.isfinite(mean), mean, self.mean))
+        error = self.expected.std(axis=0) / np.sqrt(len(self.expected))
+        off = np.abs(mean - self.expected.mean(axis=0)) > within * np.maximum(error, 1e-300)
+        return replace(self, mean=np.where(np.isfinite(mean) & ~off, mean, self.mean))
 
 
 def draw_functions(model: Any, n_draws: int, seed: int) -> Any:

@@ -57,11 +57,13 @@ def balance_of(store: Any) -> Balance | None:
         return None
     people, unit = dict(begun["people"]), begun["unit"]
     counted = people["inside_areas"] + people["counted_twice"] - people["no_covariate"]
-    # Weights that are given by area are of another unit: then bags hold what areas do.
-    same = store.attrs.get("weight_unit") == unit
-    in_training, weight = store.in_training, store.bag_weight
-    people["in_bags"] = float(weight[in_training].sum()) if same else counted
-    people["without_counts"] = float(weight[~in_training].sum()) if same else 0.0
+    in_training, own = store.in_training, store.bag_weight
+    if store.exposure_factor is not None:  # weights that are given by area: of another unit
+        own = own / np.where(store.exposure_factor > 0, store.exposure_factor, 1.0)
+    # Without either, pixels of an earlier version have the weights: bags hold what areas do.
+    same = store.exposure_factor is not None or store.attrs.get("weight_unit") == unit
+    people["in_bags"] = float(own[in_training].sum()) if same else counted
+    people["without_counts"] = float(own[~in_training].sum()) if same else 0.0
     rest = counted - people["in_bags"] - people["without_counts"]
     # Fractions are single precision.
     people["other_areas"] = rest if rest > 1e-5 * max(counted, 1.0) else 0.0

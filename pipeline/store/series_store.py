@@ -20,6 +20,7 @@ from pipeline.store.thinning import thinned_store
 SERIES_FILE = "work/series.json"
 CACHE_MB = 256.0  # of decoded pixels, of all periods together
 NEAR = 1.01 / 12  # share of a season that counts as the same season, on both sides
+SHARES = 6  # parts of the draws, between the periods that stand for another
 
 
 class SeriesStore:
@@ -139,17 +140,43 @@ class SeriesStore:
     def candidates(self, period: str, time: float | None = None) -> tuple[str, ...]:
         """Return the periods each of which may stand for what moves in one; none if all is known.
 
-        Those of the same season, a month earlier to a month later, where there are any; else all:
-        what is not known of a covariate is what it was at these times.
+        Those of the same season, a month earlier to a month later, where one is of the very period
+        of another year. Else the nearest of its season before and after it, some of them several
+        times: a covariate half a season away says less than one of last month. Without a season
+        all.
         """
-        if self.season is None:
-            return () if self._is_known(period) else self._known
-        found = self._of_season(period, time, max(0.5, NEAR * self.season))
-        return found if found is not None else self._known
+        if self._is_known(period):
+            return ()
+        if self.season is None or time is None:
+            return self._known
+        return self._near(period, time) or self._around(time, self.season)
+
+    def _near(self, period: str, time: float | None) -> tuple[str, ...] | None:
+        """Return the periods of a season, with a month on both sides; None if it has none."""
+        if self.season is None or not self._of_season(period, time, 0.5):
+            return None
+        return self._of_season(period, time, max(0.5, NEAR * self.season))
+
+    def _around(self, time: float, season: float) -> tuple[str, ...]:
+        """Return the known periods before and after a time of the season, in sixths.
+
+        They are weighed as for a line between both, none by less than a sixth.
+        """
+        there = set(self._known)
+        times = np.array([own for each, own in zip(self.periods, self.times, strict=True)
+                          if each in there])  # fmt: skip
+        since, until = (time - times) % season, (times - time) % season
+        before, after = int(np.argmin(since)), int(np.argmin(until))
+        if before == after:
+            return (self._known[before],)
+        share = until[after] / (since[before] + until[after])
+        n = min(max(round(SHARES * share), 1), SHARES - 1)
+        return (self._known[before],) * n + (self._known[after],) * (SHARES - n)
 
     def rest(self, period: str, like: Sequence[str], time: float | None) -> tuple[str, ...]:
-        """Return the candidates but some: they stand where a pixel counts in none of those."""
-        return tuple(own for own in self.candidates(period, time) if own not in like)
+        """Return other periods, which stand where a pixel counts in none of some."""
+        found = () if self._is_known(period) else self._near(period, time) or self._known
+        return tuple(own for own in found if own not in like)
 
     @cached_property
     def _known(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from pipeline.store.stand_ins import AHEAD, AHEAD_FILE, Ahead
 
 #: Parts of the draws that a period's areas are made in, at least: more past periods than these
 #: cannot all stand for it.
-MOST_PARTS = 10
+MOST_PARTS = 12
 
 
 def read_series(config: Config) -> dict[str, Any]:

@@ -8,14 +8,6 @@ import numpy as np
 
 from benchmarks import month_alarms
 from benchmarks.months import summary
-from pipeline.prediction.seasons import UPPER, against_season
-
-
-def test_alarm_is_that_of_the_product() -> None:
-    rng = np.random.default_rng(0)
-    own, others = rng.gamma(2.0, size=(50, 7)), rng.gamma(2.0, size=(50, 3, 7))
-    assert month_alarms.UPPER == UPPER
-    np.testing.assert_array_equal(month_alarms._above(own, others), against_season(own, others)[0])
 
 
 def test_delay_counts_from_the_onset_at_five_percent_of_false_alarms() -> None:

@@ -162,6 +162,21 @@ def test_the_observed_rate_of_a_survey_is_that_of_the_tested(world):
     assert flat["rate"]["bias"] == pytest.approx((0.25 - truth).mean())
 
 
+def test_areas_without_a_case_are_among_the_observed_rates(world):
+    """As among the map's: of their logarithm half a case stands for none."""
+    y = np.where(np.arange(world.store.n_bag) % 3 == 0, 0.0, world.store.y)
+    store = world.store.with_responses(y)
+    source = RasterSource(world.directory / "truth.tif")
+    flat = compare_with_truth(world.model, store, source, [0.9])["pixels"]["observed_rate"]
+    rows = store.read_rows(0, store.n_pix)
+    truth = world.truth[world.grid.row_col(rows.pixel)]
+    rate = np.repeat(y / store.bag_weight, store.sizes)
+    assert flat["rate"]["rmse"] == pytest.approx(np.sqrt(np.mean((rate - truth) ** 2)))
+    of_log = np.log(np.repeat(np.maximum(y, 0.5) / store.bag_weight, store.sizes))
+    error = np.sqrt(np.mean((of_log - np.log(truth)) ** 2))
+    assert flat["log_rate"]["rmse"] == pytest.approx(error)
+
+
 # -- the stage
 
 
@@ -268,7 +283,8 @@ def test_folds_of_the_default_model_are_regressed(world, tmp_path, monkeypatch):
     assert set(how) <= {"regression", "weights"}
     assert "regression" in how
     said = render_report(json.loads(texts[0]))
-    assert f"{how.count('regression')} by regressions between the others" in said
+    n = how.count("regression")
+    assert f"{n} by {'regression' if n == 1 else 'regressions'} between the others" in said
 
 
 def test_a_folds_file_decides_who_is_held_out_together(config, world, tmp_path, monkeypatch):

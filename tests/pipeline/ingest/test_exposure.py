@@ -25,6 +25,7 @@ from pipeline.products.area_factors import TileFactors
 from pipeline.products.exposures import Exposures
 from pipeline.products.tile_pixels import TilePixels
 from pipeline.store.bag_store import BagStore
+from pipeline.store.balance import balance_of
 from tests.pipeline.ingest.conftest import shares
 from tests.pipeline.series_inputs import MONTHS, store_of, write_inputs
 from tests.progress import Notes
@@ -84,6 +85,21 @@ def test_pixels_share_out_the_weight_and_an_average_is_the_total_over_it(files):
     factor = np.repeat([HECTARES[i] / people[i] for i in ids], np.diff(totals.offsets))
     found = totals.read_rows(0, totals.n_pix).weight
     np.testing.assert_allclose(found, rows * factor, rtol=1e-6)
+
+
+def test_the_balance_has_the_people_of_areas_without_a_value(files):
+    """Weights of areas are hectares; people are of the pixels all the same."""
+    yields = {name: 2.0 + k for k, name in enumerate(files.ids)}
+    _table(files, yields)
+    rows = (files.directory / "cases.csv").read_text().replace("M03,5.0,", "M03,,")
+    (files.directory / "cases.csv").write_text(rows)
+    store = BagStore.open(_store(files, {"weight": "ha"}).path)
+    assert list(np.array(store.ids)[~store.in_training]) == ["M03"]
+    people = _people(files)
+    found = balance_of(store)["people"]
+    assert found["without_counts"] == pytest.approx(people["M03"], rel=1e-6)
+    assert found["in_bags"] == pytest.approx(sum(people.values()) - people["M03"], rel=1e-6)
+    assert found["other_areas"] == 0.0
 
 
 def test_counts_with_a_weight_stay_totals(files):

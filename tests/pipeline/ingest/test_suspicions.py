@@ -185,6 +185,16 @@ def test_latitude_before_longitude(files: Any, west: float) -> None:
     checked = check_inputs(files.config())
     assert checked.problems  # misplaced, or no degrees
     assert "write longitude first" in by_code(checked)["swapped"]
+    if west < 90:
+        (problem,) = [each for each in checked.problems if "outside all" in each.found]
+        assert problem.remedy.startswith("write longitude first")
+        assert "assign" not in problem.remedy
+        one = {"wave": {"path": "wave.tif"}}
+        files.options = {"population": None, "covariates": one, "grid": {"like": "wave.tif"}}
+        alone = check_inputs(files.config()).problems
+        (problem,) = [each for each in alone if "does not overlap the areas" in each.found]
+        assert "x and y are exchanged, write longitude first" in problem.remedy
+        files.options = {}
     # Areas elsewhere are not swapped.
     files.polygons = [shapely.transform(p, lambda xy: np.add(xy, (10.0, 0.0))) for p in good]
     files.areas(crs="EPSG:4326")
@@ -255,6 +265,23 @@ def many_areas(files: Any) -> Any:
         for k in range(16)
     ]
     return np.round([0.05 * float(each.sum()) for each in population])
+
+
+def test_a_column_that_has_no_counts_is_told(files: Any) -> None:
+    share = many_areas(files)
+    for each, said in (
+        (dict.fromkeys(files.ids, "2023"), "'cases' is 2,023 for every area"),
+        (
+            {name: f"{n:.0f}" for name, n in zip(files.ids, share, strict=True)},
+            "'cases' is 0.05 for each person in every area",
+        ),
+    ):
+        files.cases = each
+        files.counts()
+        assert said in found(files)["column"]
+    files.cases = dict.fromkeys(files.ids, "1")  # single cases
+    files.counts()
+    assert "column" not in found(files)
 
 
 def test_a_count_far_from_those_around_it_is_named_with_its_row(files: Any) -> None:

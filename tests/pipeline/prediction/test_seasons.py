@@ -45,10 +45,27 @@ def test_the_rule_of_the_third_quartile_written_out() -> None:
         if not years:
             assert np.isnan([outbreak[k], anomaly[k]]).all()
             continue
-        limit = np.percentile([v for y in years for v in others[:, y, k]], 75)
-        assert outbreak[k] == sum(v > limit for v in rate[:, k]) / 50
+        limits = [np.percentile([others[d, y, k] for y in years], 75) for d in range(50)]
+        assert outbreak[k] == sum(rate[d, k] > limits[d] for d in range(50)) / 50
         means = [sum(others[d, y, k] for y in years) / len(years) for d in range(50)]
         assert anomaly[k] == pytest.approx(np.median(rate[:, k] / means))
+
+
+def test_probabilities_come_true_where_posteriors_are_exact() -> None:
+    """True rates are drawn as all others are: of 100 said to be .3 about 30 are above."""
+    rng = np.random.default_rng(2)
+    n, n_other, n_draw = 4000, 3, 200
+    truth = rng.standard_normal((n_other + 1, n))
+    seen = truth + rng.standard_normal(truth.shape)  # posterior: half of it, variance a half
+    drawn = 0.5 * seen + np.sqrt(0.5) * rng.standard_normal((n_draw, *truth.shape))
+    rate, others = np.exp(drawn[:, 0]), np.exp(drawn[:, 1:])
+    said, _ = against_season(rate, others)
+    true = np.exp(truth[0]) > np.quantile(np.exp(truth[1:]), 0.75, axis=0)
+    assert said.mean() == pytest.approx(true.mean(), abs=4 * np.sqrt(0.25 / n))
+    for low in (0.0, 0.2, 0.4, 0.6):
+        here = (low <= said) & (said < low + 0.2)
+        error = np.sqrt(0.25 / here.sum())
+        assert true[here].mean() == pytest.approx(said[here].mean(), abs=4 * error)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +100,7 @@ def test_a_map_is_what_joint_draws_of_its_pixels_say(
         return np.asarray(drawn.at(time(text)).rate(columns, xy))
 
     own, other = rates(label), rates(year_before_or_after)
-    outbreak = [(own[:, k] > np.percentile(other[:, k], 75)).mean() for k in range(4)]
+    outbreak = (own > other).mean(axis=0)  # the quartile of one year is its rate
     anomaly = np.median(own / other, axis=0)
     np.testing.assert_allclose(read(quarters / below / "outbreak.tif")[row, col], outbreak, 1e-6)
     np.testing.assert_allclose(read(quarters / below / "anomaly.tif")[row, col], anomaly, 1e-4)
@@ -101,8 +118,8 @@ def test_an_area_of_one_pixel_has_what_its_pixel_has(quarters: Path) -> None:
     assert one["outbreak"].notna().tolist() == [True, True, False, False, True, True, True]
     for label, below in (("2023-Q2", ""), ("2022-Q1", "periods/2022-Q1")):
         p, ratio = (read(quarters / below / f"{n}.tif")[0, 0] for n in ("outbreak", "anomaly"))
-        # Both have other draws: the error of a share, and of a quantile, of each.
-        error = np.sqrt(2 * p * (1 - p) / N_DRAW + 2 * 0.25 * 0.75 / N_DRAW)
+        # Both have other draws: the error of a share of each.
+        error = np.sqrt(2 * p * (1 - p) / N_DRAW)
         assert abs(one.loc[label, "outbreak"] - p) < 4 * error
         assert one.loc[label, "anomaly"] == pytest.approx(ratio, rel=0.15)
         assert 0.02 < p < 0.98  # two years alike: neither is certain

@@ -279,6 +279,19 @@ def test_sums_of_people_tested_are_empty_where_nobody_knows_how_many() -> None:
     np.testing.assert_allclose(window.loc["a", "fitted"], expected[:, :, 0].sum(axis=1).mean())
 
 
+def test_values_below_zero_have_the_rate_of_their_sum() -> None:
+    """Of a period that is mapped, ``periods.csv`` has another mean than the draws."""
+    expected = np.random.default_rng(0).normal([-2.0, 0.1, 3.0], 0.3, (50, 2, 3))
+    people, known = np.array([10.0, 20.0, 40.0]) * np.ones((2, 1)), np.ones((2, 3), bool)
+    draws = PeriodDraws(np.arange(2.0), expected, expected, people, people, people, known)
+    ids, labels = ["a", "b", "c"], ["2024-01", "2024-02"]
+    periods = tabulate_periods(draws, ids, labels, dict.fromkeys(labels, False), 0.9, 1.0, None)
+    periods["mean"] += np.tile([0.2, -0.3, 0.1], 2)
+    window = with_means(tabulate_window(draws, [0, 1], ids, 0.9, 1.0), periods, labels)
+    assert (window["fitted"] < 0).any()
+    np.testing.assert_allclose(window["fitted_rate"], window["fitted"] / people[0] / 2)
+
+
 def test_rates_among_people_tested_are_means_of_the_periods() -> None:
     """As those of the map are: a month in which more were tested counts no more than another."""
     rate = np.random.default_rng(0).uniform(0.1, 0.2, (50, 2, 3))

@@ -124,6 +124,36 @@ def test_baselines_predict_them_too(files: Any) -> None:
         assert found.notna().all(), model
 
 
+@pytest.mark.parametrize("count", ["0", ""])
+def test_totals_miss_nothing_where_nobody_lives(files: Any, count: str) -> None:
+    """M04 has no people: a count of 0 is one, and without any the country's is known, too."""
+    files.population[files.pixels(4)] = 0.0
+    files.raster("population.tif", files.population)
+    files.cases["M04"] = count
+    files.counts()
+    table, _ = run(files, stages=(*PREDICT, "report"))
+    row = table.loc["M04"]
+    assert not row["in_training"]
+    assert np.isnan(row["fitted_rate"])
+    assert (row["observed"] == 0) == (count == "0")
+    out = files.directory / "out"
+    level = pd.read_csv(out / "levels_training.csv").set_index("id").loc["M04"]
+    assert (level["observed"] == 0) == (count == "0")
+    reported = sum(float(value) for value in files.cases.values() if value != "")
+    (country,) = pd.read_csv(out / "levels_country.csv").to_dict("records")
+    assert country["observed"] == reported
+    text = (out / "report.html").read_text(encoding="utf-8")
+    assert "more area is predicted" not in text
+    assert "the others in" not in text
+    # One that lives somewhere and reports nothing leaves the country's total unknown.
+    files.cases["M07"] = ""
+    files.counts()
+    run(files)
+    (country,) = pd.read_csv(out / "levels_country.csv").to_dict("records")
+    assert np.isnan(country["observed"])
+    assert country["observed_why"] == "no count: M07"
+
+
 def test_repaired_areas_are_those_of_the_table(files: Any) -> None:
     west, south, east, north = files.polygons[4].bounds
     middle = (west + east) / 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -159,17 +160,19 @@ def test_a_forecast_file_changes_its_forecast_and_nothing_is_fitted(run: Path) -
     write_raster(directory / "rain_2024-04.tif", other)
     stages, said = ran(run)
     assert stages == ["ingest", "predict"]
+    # March is a month or two before, January nine or eight of a season after.
+    like = "as in 2024-03 (5 in 6 draws) or 2024-01 (1 in 6 draws)"
     assert said.endswith(
-        "predict: forecasts: rain: 2024-04 as given, 2024-05 as in 2024-03 (no file); "
-        "wet: 2024-04 as in 2024-03 (has 10 of 30 steps of 1 days in 2024-04-01 to 2024-04-30), "
-        "2024-05 as in 2024-03 (has no step in 2024-05-01 to 2024-05-31); "
+        f"predict: forecasts: rain: 2024-04 as given, 2024-05 {like} (no file); "
+        f"wet: 2024-04 {like} (has 10 of 30 steps of 1 days in 2024-04-01 to 2024-04-30), "
+        f"2024-05 {like} (has no step in 2024-05-01 to 2024-05-31); "
         "wet_lag1: 2024-04 as given, "
-        "2024-05 as in 2024-03 (has 10 of 30 steps of 1 days in 2024-04-01 to 2024-04-30)"
+        f"2024-05 {like} (has 10 of 30 steps of 1 days in 2024-04-01 to 2024-04-30)"
     )
     np.testing.assert_allclose(x_of(run, "2024-04")[0][1], other, rtol=1e-6)
     # Rain raises the rate: the map of April turns with it, those of March and May stay.
     now = mapped(run, "2024-04")
-    was = np.mean([rain(month) for month in range(3)], axis=0)  # each as probable
+    was = np.average([rain(0), rain(2)], axis=0, weights=[1, 5])
     turned = np.corrcoef((np.log(now) - np.log(before["2024-04"])).ravel(), (other - was).ravel())
     assert turned[0, 1] > 0.95
     # Neither pixels nor areas knew the rain.
@@ -218,8 +221,9 @@ def test_what_is_known_has_no_spread_and_the_rest_has(run: Path) -> None:
     assert main(["ingest", str(run), "--quiet"]) == 0
     _, store = x_of(run, "2024-04")
     model: Any = models.load(directory / "out/work/model").at(12.0 * 2024 + 3)
-    assert store.candidates("2024-04", 12.0 * 2024 + 3) == ("2024-01", "2024-02", "2024-03")
-    for part, month in enumerate(("2024-01", "2024-02", "2024-03")):
+    like = ("2024-03",) * 5 + ("2024-01",)
+    assert store.candidates("2024-04", 12.0 * 2024 + 3) == like
+    for part, month in enumerate(like):
         bags = stand_in(store, "2024-04", 12.0 * 2024 + 3, part, model)
         rows = bags.read_rows(0, bags.n_pix)
         found = rows.x[np.argsort(rows.pixel)].T.reshape(-1, SIDE, SIDE)
@@ -233,8 +237,32 @@ def test_what_is_known_has_no_spread_and_the_rest_has(run: Path) -> None:
     assert main(["ingest", str(run), "--quiet"]) == 0
     _, store = x_of(run, "2024-04")
     assert store.candidates("2024-04", 12.0 * 2024 + 3) == ()
-    assert store.candidates("2024-05", 12.0 * 2024 + 4) == ("2024-01", "2024-02", "2024-03")
+    assert store.candidates("2024-05", 12.0 * 2024 + 4) == like
     np.testing.assert_allclose(x_of(run, "2024-05")[0][2], wet("2024-05"), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("n_month", "ahead", "like"),
+    [
+        (9, 1, {8: 4, 0: 2}),  # October: September is a month away, January three
+        (9, 2, {8: 3, 0: 3}),
+        (9, 3, {8: 2, 0: 4}),
+        (11, 1, {10: 3, 0: 3}),  # December: not January alone, of its own year
+        (1, 1, {0: 1}),
+        (12, 1, {0: 1, 1: 1}),  # a year before, and after it
+        (13, 1, {0: 1, 1: 1, 2: 1}),
+    ],
+)
+def test_nearest_periods_of_the_season_stand_in(
+    run: Path, n_month: int, ahead: int, like: dict[int, int]
+) -> None:
+    labels = [f"{2023 + t // 12}-{1 + t % 12:02d}" for t in range(n_month + ahead)]
+    times = [12.0 * 2023 + t for t in range(n_month)]
+    store = SeriesStore(run.parent / "out/work/bags.zarr", labels[:n_month], times, 12.0)
+    store.__dict__["_known"] = tuple(labels[:n_month])  # as if all had their rain
+    found = store.candidates(labels[-1], 12.0 * 2023 + n_month + ahead - 1)
+    assert Counter(found) == {labels[t]: n for t, n in like.items()}
+    assert not set(store.rest(labels[-1], found, 12.0 * 2023 + n_month)) & set(found)
 
 
 def test_a_forecast_becomes_a_period_by_an_update(run: Path) -> None:
