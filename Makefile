@@ -130,6 +130,7 @@ bench: $(DEV)  ## run the benchmarks that are not of this code yet, for hours; F
 	$(ONCE) benchmarks.months
 	$(ONCE) benchmarks.area_changes
 	$(ONCE) benchmarks.months_cost
+	$(ONCE) benchmarks.stand_ins
 	$(ONCE) benchmarks.censored
 	$(ONCE) benchmarks.points
 	$(ONCE) benchmarks.madagascar_points

@@ -30,7 +30,7 @@ class Network(PointModel):
     """
 
     kind = "network"
-    about = "baseline: one hidden layer, no uncertainty"
+    about = "baseline: one hidden layer"
     source = "Law et al. 2018"
 
     n_hidden: Count = 30

@@ -51,7 +51,7 @@ class Nystrom(KernelModel, PointModel):
     """
 
     kind = "nystrom"
-    about = "baseline: inducing points as features, no uncertainty"
+    about = "baseline: inducing points as features"
     source = "Law et al. 2018"
 
     n_inducing: Count | Literal["auto"] = "auto"

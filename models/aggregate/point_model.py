@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class PointModel(AggregateModel):
     manifold: float = 0.0
     bag_manifold: float = 0.0
     dtype: str = "float64"
+    has_spread: ClassVar[bool] = False
 
     # -- what a subclass defines -----------------------------------------------------------------
 

@@ -40,6 +40,8 @@ class Estimator:
         Of a model of labels, values of parameters under which ``y`` is no label of 0 and 1.
     predicts : tuple
         ``pixels``, ``bags``, or both.
+    has_spread : bool
+        Whether predictions have an uncertainty; else intervals have no width, and say nothing.
     keeps_local, saves_local : bool
         See :class:`models.core.protocol.Model`.
     on_device : bool
@@ -52,6 +54,7 @@ class Estimator:
     responses: ClassVar[Literal["counts", "labels"]] = "counts"
     unlabelled: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     predicts: ClassVar[tuple[str, ...]] = ("pixels", "bags")
+    has_spread: ClassVar[bool] = True
     keeps_local: ClassVar[bool] = False
     on_device: ClassVar[bool] = True
     saves_local: ClassVar[bool] = True

@@ -25,6 +25,7 @@ from geo.writers.raster_files import RasterFiles
 from pipeline.catalogue.assets import asset_key, asset_of, product_files
 from pipeline.catalogue.dates import days_of
 from pipeline.config.model_factory import model_settings
+from pipeline.config.no_spread import NO_SPREAD
 from pipeline.config.schema import Config
 from pipeline.core.code import library_versions
 from pipeline.core.progress import Progress
@@ -267,9 +268,10 @@ def _title(config: Config) -> str:
 
 def _about(config: Config) -> str:
     response = config.response_kind
+    spread = "with its uncertainty" if config.model.has_spread else NO_SPREAD
     return (
-        f"{response.quantity.capitalize()}{response.in_unit(' ({})')} in every pixel, with its "
-        f"uncertainty, from {config.model.responses} of areas"
+        f"{response.quantity.capitalize()}{response.in_unit(' ({})')} in every pixel, {spread}, "
+        f"from {config.model.responses} of areas"
     )
 
 

@@ -129,5 +129,6 @@ def _print(done: Pushed, output: Output) -> None:
     if len(done.reasons) > N_LINE:
         output.error(f"error: refused: ... ({len(done.reasons)} reasons in all)")
     verb = "Sent" if done.sent else "Not sent (dry run; --send sends)"
-    took = f"{done.imported} imported, {done.updated} updated, {done.refused} refused"
+    would = "" if done.sent else "would be "
+    took = f"{done.imported} {would}imported, {done.updated} updated, {done.refused} refused"
     output.print(f"{verb}: {took}" if shown else "Nothing to send")

@@ -147,7 +147,9 @@ def compare_sides(
 
 
 def _check_same_quantity(a: Side, b: Side) -> None:
-    named = [f"{side.response.quantity}, {side.response.unit_per(1)}" for side in (a, b)]
+    kinds = [side.response for side in (a, b)]
+    # A rate of a month is no rate of a week, nor one of whatever period a single map is of.
+    named = [f"{kind.quantity}, {kind.unit_per(1)}{kind.each_period}" for kind in kinds]
     if named[0] != named[1]:
         found = f"maps {named[1]}, but {a.label} maps {named[0]}"
         raise InputError(Problem(b.label, found, "compare maps of the same quantity and unit"))
@@ -184,7 +186,7 @@ def _draw(
     pair = [models.load(side.model) for side in (a, b)]  # type: ignore[arg-type]
     differs = what_differs(*pair)
     paired = differs is None and not independent
-    why = "as asked for by --independent" if independent else f"{differs} differs"
+    why = "as asked for by --independent" if independent else f"A and B differ in {differs}"
     notes.append(
         "draws are paired (the same random numbers): kernel, inducing points and scaling are shared"
         if paired

@@ -1,4 +1,4 @@
-"""What two maps of several periods say differently of the periods that both have."""
+"""What two maps of several periods say differently of the areas that both have."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ N_LISTED = 20  # corrections of the report
 N_NAMED = 3  # areas and periods in the line for a terminal
 #: What became of a count, by the word for it.
 NEW, CORRECTED, WITHDRAWN, SUPPRESSED = "new", "corrected", "withdrawn", "suppressed"
+LEFT_OUT = "left out"  # of a period that B lacks: its series may begin later
 
 
 def write_periods_change(a: Side, b: Side, directory: Path) -> dict[str, Any] | None:
@@ -37,11 +38,12 @@ def write_periods_change(a: Side, b: Side, directory: Path) -> dict[str, Any] | 
     Returns
     -------
     dict or None
-        ``n_new``, ``n_corrected``, ``n_withdrawn`` and ``n_suppressed`` counts: those that B alone
-        has, that differ, that A alone has, and numbers of A that B gives as an interval around
-        them. ``corrected``, ``withdrawn`` and ``suppressed``: the largest of each (id, period,
-        observed_a, observed_b, and as texts before and after). ``n_estimates``, whose mean in B is
-        outside the interval of A. None where one side has no table of periods.
+        ``n_new``, ``n_corrected``, ``n_withdrawn``, ``n_suppressed`` and ``n_left_out`` counts:
+        those that B alone has, that differ, that A alone has, numbers of A that B gives as an
+        interval around them, and those of periods that B does not have. ``corrected``,
+        ``withdrawn`` and ``suppressed``: the largest of each (id, period, observed_a, observed_b,
+        and as texts before and after). ``n_estimates``, whose mean in B is outside the interval of
+        A. None where one side has no table of periods.
     """
     paths = [side.directory / PERIODS_PARQUET.file for side in (a, b)]
     if not all(path.is_file() for path in paths):
@@ -49,10 +51,12 @@ def write_periods_change(a: Side, b: Side, directory: Path) -> dict[str, Any] | 
     # A table without any suppressed count lacks the columns of their ends.
     columns = [*KEY, *COLUMNS, *COUNTS[1:]]
     before, after = (pd.read_parquet(path).reindex(columns=columns) for path in paths)
-    both = before.merge(after, on=KEY, suffixes=("_a", "_b"))
+    both = _beside(before, after)
     given = [both[[f"{column}_{side}" for column in COUNTS]].to_numpy(float) for side in "ab"]
     word = _what_became(*given)
-    outside = ~both["mean_b"].between(both["lower_a"], both["upper_a"]) & both["mean_b"].notna()
+    word[(word == WITHDRAWN) & ~both["period"].isin(after["period"])] = LEFT_OUT
+    estimated = both["mean_b"].notna() & both["lower_a"].notna()
+    outside = ~both["mean_b"].between(both["lower_a"], both["upper_a"]) & estimated
     kept = both[(word != "") | outside]
     hidden = any(np.isfinite(values[:, 1:]).any() for values in given)
     shown = [*COUNTS, *COLUMNS[1:]] if hidden else COLUMNS
@@ -68,7 +72,10 @@ def write_periods_change(a: Side, b: Side, directory: Path) -> dict[str, Any] | 
     told = both[[*KEY, "observed_a", "observed_b"]].astype(object)
     told = told.where(told.notna(), None)
     told["before"], told["after"] = (_texts(values) for values in given)
-    found: dict[str, Any] = {"n_new": int((word == NEW).sum())}
+    found: dict[str, Any] = {
+        "n_new": int((word == NEW).sum()),
+        "n_left_out": int((word == LEFT_OUT).sum()),
+    }
     for name in (CORRECTED, WITHDRAWN, SUPPRESSED):
         chosen = np.flatnonzero(word == name)
         largest = chosen[np.argsort(-moved[chosen], kind="stable")][:N_LISTED]
@@ -77,6 +84,17 @@ def write_periods_change(a: Side, b: Side, directory: Path) -> dict[str, Any] | 
             {str(k): v for k, v in row.items()} for row in told.iloc[largest].to_dict("records")
         ]
     return {**found, "n_estimates": int(outside.sum())}
+
+
+def _beside(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
+    """Return the areas that both have, in all periods of either."""
+    ids = set(before["id"]) & set(after["id"])
+    tables = [table[table["id"].isin(ids)] for table in (before, after)]
+    keys = pd.concat([table[KEY] for table in tables]).drop_duplicates()
+    for letter, table in zip("ab", tables, strict=True):
+        own = table.rename(columns={name: f"{name}_{letter}" for name in (*COLUMNS, *COUNTS[1:])})
+        keys = keys.merge(own, on=KEY, how="left")
+    return keys
 
 
 def _what_became(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -127,6 +145,8 @@ def periods_line(found: dict[str, Any]) -> str:
             for row in found[name]
         ]
         text += f" ({name_first(each, N_NAMED)})" if each else ""
+    if n := found["n_left_out"]:
+        text += f", {n:,} of periods that B lacks"
     n = found["n_estimates"]
     moved = "1 estimate is outside its" if n == 1 else f"{n:,} estimates are outside their"
     return f"{text}; {moved} interval before ({PERIODS_CHANGE})"

@@ -11,6 +11,7 @@ import pandas as pd
 from pipeline.comparison.sides import Side
 from pipeline.evaluation.verdict import SCHEMES, paired_gain
 from pipeline.products.products import EVALUATION
+from pipeline.reporting.words import percent
 
 _NO_EVALUATION = "{} has no evaluation: run `disagg evaluate`"
 _OTHER_COUNTS = "the observed counts differ: scores of different counts cannot be compared"
@@ -64,7 +65,7 @@ def scores_lines(scores: dict[str, Any]) -> list[str]:
         if gain == 0 or own["answer"] == "unclear":
             said = f"no clear difference, {gain:+.3g}{spread} nats an area for B"
         covers = [
-            f"{float(level):.0%} intervals cover {one:.0%} in A and {other:.0%} in B"
+            f"{percent(float(level))} intervals cover {percent(one)} in A and {percent(other)} in B"
             for level, (one, other) in own["coverage"].items()
             if float(level) == 0.9
         ]

@@ -22,7 +22,8 @@ def headline(report: dict[str, Any]) -> str:
         rose, fell = areas["n_counts_rose"], areas["n_counts_fell"]
         of, noun = f"{n} areas", report["words"]["noun"]
         if lacking := n - areas["n_counts"]:
-            of = f"{areas['n_counts']} areas with a {noun} in both ({lacking} lack one)"
+            of = f"{areas['n_counts']} areas with a {noun} in both "
+            of += f"({lacking} lack one, or have no people)"
         rose = f"{rose} rose{_named_few(areas['counts_rose'])}"
         fell = f"{fell} fell{_named_few(areas['counts_fell'])}"
         words = (

@@ -26,7 +26,9 @@ class Kind:
     predicts : tuple of str
         ``pixels``, ``bags`` (areas), or both.
     about, source : str
-        Description and requirements; reference.
+        Description and requirements, and whether it has no uncertainty; reference.
+    has_spread : bool
+        Whether its predictions have an uncertainty.
     """
 
     kind: str
@@ -35,6 +37,7 @@ class Kind:
     predicts: tuple[str, ...]
     about: str
     source: str
+    has_spread: bool
 
 
 def catalogue() -> tuple[Kind, ...]:
@@ -42,7 +45,15 @@ def catalogue() -> tuple[Kind, ...]:
     from models.training.registry import kinds
 
     return tuple(
-        Kind(kind, model.__name__, model.responses, model.predicts, model.about, model.source)
+        Kind(
+            kind,
+            model.__name__,
+            model.responses,
+            model.predicts,
+            model.about + ("" if model.has_spread else ", no uncertainty"),
+            model.source,
+            model.has_spread,
+        )
         for kind, model in kinds().items()
     )
 

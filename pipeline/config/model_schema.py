@@ -162,6 +162,11 @@ class ModelSpec(Section):
         return learns_from(self.kind)
 
     @property
+    def has_spread(self) -> bool:
+        """Whether the model has an uncertainty."""
+        return model_class(self.kind).has_spread
+
+    @property
     def has_area_effect(self) -> bool:
         """``area_effect``, with ``auto`` resolved."""
         if self.area_effect == "auto":

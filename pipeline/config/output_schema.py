@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from pipeline.config.base import Section, or_one
+from pipeline.config.base import Section, config_error, or_one
 from pipeline.config.level_schema import LevelAreas, Reconcile, check_levels
 from pipeline.config.values import LocalDir, Number, ObjectAddress, Text, Whole
 
@@ -64,6 +64,14 @@ class Output(Section):
     reconcile: Reconcile | None = Field(
         None, description="also write maps and columns whose totals are the reported or given ones"
     )
+
+    @field_validator("url")
+    @classmethod
+    def _lasts(cls, url: str | None) -> str | None:
+        if url is not None and url.startswith("memory:"):
+            found = f"{url} is in memory, and ends with the process"
+            raise config_error(found=found, remedy="give a directory, or s3://...")
+        return url
 
     @model_validator(mode="after")
     def _levels_fit(self) -> Output:

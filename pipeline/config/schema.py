@@ -195,6 +195,7 @@ class Config(Section):
             self.output.rate_per,
             self.output.interval,
             step="" if self.time is None else self.time.step,
+            spread=self.model.has_spread,
             **{key: getattr(section, key, None) for key in keys},
         )
         return response_of(given)
@@ -425,8 +426,10 @@ def _wrong_beside_response(config: Config) -> Wrong | None:
     given = {
         "area_pixels": {config.fit.area_pixels, config.evaluate.area_pixels} - {"auto", "all"},
         "evaluate.calibration": isinstance(config.evaluate.calibration, int),
+        "gates.coverage": config.gates.coverage is not None,
         "gates.pixel_coverage": config.gates.pixel_coverage is not None,
         "output.areas": config.output.areas,
+        "output.exceedance": config.output.exceedance,
         "output.reconcile": config.output.reconcile is not None,
     }
     for key in [key for key, value in given.items() if value and key in without]:

@@ -197,6 +197,10 @@ def series_of(
     given = data.get("time")
     if not isinstance(given, Mapping):
         return None
+    if data.get("labels") is not None and data.get("counts") is None:
+        found, remedy = "models of labels are of one period", "remove `time`, or give counts"
+        problems.append(Problem(f"{source}: time", found, remedy))
+        return None
     step, day = given.get("step", "month"), given.get("week", "monday")
     if step not in STEPS or day not in WEEKDAYS:
         return None  # the validation reports it

@@ -18,6 +18,7 @@ from models.core.persist import state_arrays
 from pipeline.cluster.cluster import open_cluster
 from pipeline.cluster.local import n_thread
 from pipeline.config.context import StageContext
+from pipeline.config.no_spread import spread_caution
 from pipeline.config.schema import Config
 from pipeline.config.size_defaults import CALIBRATION_PIXELS, cap_for
 from pipeline.core.processes import in_processes
@@ -81,7 +82,12 @@ class Calibrator:
         if not config.response_kind.drawn:
             why = f"maps of rates have it, not those of {config.response_kind.totals}"
             return {"skipped": why, "cautions": []}
-        said = {"cautions": cautions(model, whole.y, counts=config.response_kind.countable)}
+        unsure = spread_caution(config)  # what the others say is of intervals
+        said = {
+            "cautions": [unsure]
+            if unsure
+            else cautions(model, whole.y, counts=config.response_kind.countable)
+        }
         n = config.evaluate.calibration
         reason = None
         if not isinstance(n, int):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table
 
+from pipeline.core.plurals import count_text
 from pipeline.evaluation.about import WAYS
 from pipeline.evaluation.like_this import like_this
 
@@ -148,9 +149,10 @@ def calibration_line(report: dict[str, Any]) -> str | None:
     for way, words in (("pixels", "by pixel"), ("people", "by people")):
         share, error = (found[way][key].get(level) for key in ("coverage", "standard_error"))
         parts.append(f"{words} {_with_error(share, error)}")
+    refits = count_text(found["n_simulations"], "refit")
     return (
         f"calibration of pixels: {100 * found['interval']:g} % intervals of "
-        f"{found['n_simulations']} refits to data simulated from the map cover {', '.join(parts)}"
+        f"{refits} to data simulated from the map cover {', '.join(parts)}"
     )
 
 

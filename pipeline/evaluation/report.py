@@ -10,6 +10,7 @@ from rich.table import Table
 
 from geo.core.text_safety import markdown_text
 from pipeline.config.schema import Config
+from pipeline.core.plurals import count_text
 from pipeline.core.text_tables import text_console, text_table
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
@@ -74,7 +75,7 @@ def _calibration(report: dict[str, Any]) -> list[Any]:
         line = calibration_line(report)
         return [*([] if line is None or "auc" in report["in_sample"] else [line]), *said]
     n = found["n_simulations"]
-    title = f"calibration: {n} refits to data simulated from the map"
+    title = f"calibration: {count_text(n, 'refit')} to data simulated from the map"
     empty = text_table(title, "true rates\nby pixel", "true rates\nby people", "areas")
     return [calibration_table(found, empty), LIMIT, *said]
 

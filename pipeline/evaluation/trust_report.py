@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from pipeline.core.plurals import count_text
 from pipeline.core.text_tables import text_table
 
 _CHECKS = {
@@ -17,7 +18,11 @@ _CHECKS = {
 }
 _NAMED = 5  # areas that a line names
 #: By :attr:`pipeline.evaluation.fold_fits.FoldFits.how`; reports of before have fits alone.
-_FITS = {"refit": "fits", "regression": "regressions between the others"}
+#: One of them, and several.
+_FITS = {
+    "refit": ("fit", "fits"),
+    "regression": ("regression between the others", "regressions between the others"),
+}
 
 
 def checks_table(checks: dict[str, Any]) -> Table:
@@ -66,20 +71,21 @@ def trust_lines(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _left_out(scheme: str, held: dict[str, Any], about: dict[str, Any]) -> Iterator[str]:
-    fits = _FITS[held.get("fits", "refit")]
+    again = about["refits"]
+    fits = count_text(again, *_FITS[held.get("fits", "refit")])
     if scheme == "block":
-        n, again = held["n_folds"], about["refits"]
-        yield f"regions: {n - again} of {n} left out by weights, {again} by {fits} without each"
+        n, by = held["n_folds"], _FITS[held.get("fits", "refit")][again != 1]
+        yield f"regions: {n - again} of {n} left out by weights, {again} by {by} without each"
         return
     if about["by_folds"]:
         yield (
-            f"areas: left out by {about['refits']} {fits}, without a fold each, for the weights of "
+            f"areas: left out by {fits}, without a fold each, for the weights of "
             f"{about['above']} cannot be trusted (Pareto k above {about['limit']:.2g})"
         )
         return
-    n, moved, again = about["unreliable"], about["refitted"], about["refits"]
+    n, moved = about["unreliable"], about["refitted"]
     rest = "" if n else "; all weights can be trusted"
-    yield f"areas: left out by weights, {moved} of them by {again} {fits}{rest}"
+    yield f"areas: left out by weights, {moved} of them by {fits}{rest}"
     if n:
         first = ", ".join(about["unreliable_areas"][:_NAMED]) + (", ..." if n > _NAMED else "")
         yield (

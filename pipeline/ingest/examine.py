@@ -18,6 +18,7 @@ from geo.grids.overlaps import People
 from geo.sources.distance import DistanceSource
 from geo.sources.source import Source
 from geo.sources.zonal import exact_people
+from pipeline.config.no_spread import spread_caution
 from pipeline.config.schema import Config
 from pipeline.config.windows import left_out
 from pipeline.ingest.area_value_suspicions import area_value_suspicions
@@ -201,7 +202,7 @@ def examine(
         rate_per=config.output.rate_per,
         responses="counts" if kind.countable else kind.name,
         total="" if kind.countable else kind.area_total,
-        rate=f"per {config.output.rate_per:g} {name}{kind.each_period}"
+        rate=kind.per_exposure(config.output.rate_per) + kind.each_period
         if kind.countable
         else kind.rate_unit,
         countable=kind.countable,
@@ -220,11 +221,12 @@ def examine(
 
 
 def _left_out(config: Config) -> tuple[str, ...]:
-    """Say what of the output of a series a run cannot map."""
+    """Say what of the output of a series a run cannot map, and what is worth nothing."""
     series, output = config.series, config.output
+    unsure = [each for each in [spread_caution(config)] if each]
     if series is None:
-        return ()
-    return tuple(left_out(series, output.periods, output.windows, output.forecast))
+        return tuple(unsure)
+    return (*unsure, *left_out(series, output.periods, output.windows, output.forecast))
 
 
 def _lacks(members: Membership, exposure: GridExposure, written: GridSummary) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import geopandas as gpd
@@ -19,6 +19,7 @@ from pipeline.ingest.extent import Extent, box_in_degrees
 N_SOURCE_MAX = 10**11  # pixels of a raster over the areas: more take days to read
 N_FILE = 2  # that lie together, from which the areas are what is wrong
 FITS = 0.5  # share of the areas' bounds on the rasters, from which a CRS may be theirs
+SWAP = "write longitude first, then latitude (QGIS: Swap X and Y coordinates)"
 
 
 def is_misplaced(
@@ -40,7 +41,10 @@ def is_misplaced(
             f"does not overlap the areas: it spans {_text(source.grid.bounds)}, they span "
             f"{_text(extent.bounds(source.crs))} (west south east north)"
         )
-        problems.append(Problem(place, found, f"give a raster of the same place, or {remedy}"))
+        remedy = f"give a raster of the same place, or {remedy}"
+        if _swapped(extent.areas, [box_in_degrees(source)]):
+            remedy = f"in the areas, whose x and y are exchanged, {SWAP}"
+        problems.append(Problem(place, found, remedy))
         return True
     n_read = source.grid.n_pix
     if extent is not None:
@@ -83,12 +87,26 @@ def elsewhere(
     found = f"lie outside all {len(each)} rasters, which lie together: "
     found += f"they span {_text(own)}" if np.isfinite(own).all() else "they are nowhere on Earth"
     found += f", the rasters {_text(whole.bounds)} (west south east north, in degrees)"
-    likely = _likely(areas, whole, each)
-    remedy = "assign the CRS that the coordinates of the areas are in (QGIS: Set layer CRS)"
-    if likely is not None:
-        remedy += f": in {likely} they lie on the rasters"
-    remedy += "; or give areas and rasters of the same place"
+    remedy = f"{_remedy(areas, whole, each)}; or give areas and rasters of the same place"
     return Problem(place, found, remedy)
+
+
+def _remedy(areas: gpd.GeoDataFrame, whole: shapely.Geometry, rasters: list[Source]) -> str:
+    """Return what brings areas that lie outside all rasters to them."""
+    if _swapped(areas, [whole]):
+        return f"{SWAP}: with x and y exchanged they lie on the rasters"
+    likely = _likely(areas, whole, rasters)
+    remedy = "assign the CRS that the coordinates of the areas are in (QGIS: Set layer CRS)"
+    return remedy if likely is None else f"{remedy}: in {likely} they lie on the rasters"
+
+
+def _swapped(areas: gpd.GeoDataFrame, boxes: Sequence[shapely.Geometry | None]) -> bool:
+    """Return whether areas in degrees meet each box once their x and y are exchanged."""
+    if areas.crs is None or not areas.crs.is_geographic:
+        return False
+    west, south, east, north = areas.total_bounds
+    exchanged = shapely.box(south, west, north, east)
+    return all(box is not None and box.intersects(exchanged) for box in boxes)
 
 
 def _likely(areas: gpd.GeoDataFrame, whole: shapely.Geometry, rasters: list[Source]) -> str | None:

@@ -169,7 +169,7 @@ class Profile:
     classes : tuple of ClassesProfile
         Of each raster of classes.
     left_out : tuple of str
-        What of the output a run cannot map.
+        What of the output a run cannot map, or what of it says nothing.
     """
 
     areas: AreaProfile | None

@@ -169,7 +169,7 @@ def _thresholds(config: Config, rates: Extremes | None) -> list[Suspicion]:
         named = ", ".join(f"{t:g}" for t in far)
         text = (
             f"{named} {'is' if len(far) == 1 else 'are'} far outside the rates of the areas, "
-            f"{_short(rates.low)} to {_short(rates.high)} per {output.rate_per:g}"
+            f"{_short(rates.low)} to {_short(rates.high)} per {output.rate_per:,.15g}"
         )
         remedy = "give thresholds per output.rate_per near these rates, or another output.rate_per"
         found.append(Suspicion("threshold", "output.exceedance", text, remedy))

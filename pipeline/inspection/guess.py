@@ -19,7 +19,6 @@ from geo.core.columns import (
 from geo.core.errors import InputError, Problem, name_first
 from geo.core.period_text import read_periods
 from geo.sources.source import crs_remedy
-from geo.tables.id_proposals import by_period
 from pipeline.inspection.changes import split_changes, usable_changes
 from pipeline.inspection.columns import (
     CASES,
@@ -37,6 +36,7 @@ from pipeline.inspection.columns import (
 from pipeline.inspection.crosswalks import paired_by, split_crosswalks, told_left
 from pipeline.inspection.folder import Boundary, Folder, RasterFile, TableFile
 from pipeline.inspection.levels import other_levels
+from pipeline.inspection.repeated import repeated_rows
 from pipeline.inspection.response import (
     NONE,
     RATE,
@@ -218,23 +218,22 @@ def _periods(folder: Folder, found: Guess) -> None:
     elif found.response.wide:
         texts = [c for c in map(str, frame.columns) if is_period_name(c)]
     else:
-        ids = id_text(frame[found.pairing.table_id])
+        ids, dated = id_text(frame[found.pairing.table_id]), list[str]()
         for column in map(str, frame.columns):
             if column in (found.pairing.table_id, found.response.value) or not has_dates(
                 frame[column]
             ):
                 continue
             own = id_text(frame[column])
+            dated.append(column)
             if own.nunique() > 1 and not pd.concat([ids, own], axis=1).duplicated().any():
                 found.period, texts = column, list(own.dropna().unique())
                 break
         if found.period is None and ids.dropna().duplicated().any():
-            remedy = by_period(frame, ids, found.response.value, None).removeprefix("; ")
-            what = (
-                f"column {found.pairing.table_id!r} has ids several times, and no column of dates"
+            of = found.pairing.table_id, found.response.value
+            raise InputError(
+                Problem(str(folder.path / table.path), *repeated_rows(frame, *of, dated))
             )
-            remedy = remedy or "give one row for each area, or a column with the period"
-            raise InputError(Problem(str(folder.path / table.path), what, remedy))
     if texts:
         found.step, found.week = step_of(texts)
         found.texts = [text for text in read_periods(texts)[0] if text is not None]

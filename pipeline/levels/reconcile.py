@@ -67,11 +67,13 @@ class Tier:
     drawn : (n_draws, n_area) float64
         Cases of each draw.
     target : (n_area,) float64
-        NaN where there is none.
+        NaN where there is none, and once totals were settled, where it was dropped.
     parent : (n_area,) int64
         In the tier above, -1 for none.
     rank : int
         Place among the levels of the configuration: the least holds.
+    given : (n_area,) float64
+        The totals before they were settled.
     rest : (n_draws, n_area) float64
         Cases outside all areas of the tier below.
     inside : (n_area,) float64
@@ -97,6 +99,7 @@ class Tier:
     target: np.ndarray
     parent: np.ndarray
     rank: int
+    given: np.ndarray = field(init=False)
     rest: np.ndarray = field(init=False)
     inside: np.ndarray = field(init=False)
     loose: np.ndarray = field(init=False)
@@ -106,6 +109,10 @@ class Tier:
     scale: np.ndarray = field(init=False)
     factor: np.ndarray = field(init=False)
     total: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keep the totals as they were given."""
+        self.given = self.target.copy()
 
     def up(self, values: np.ndarray, n_parent: int) -> np.ndarray:
         """Sum values of the areas, (..., n_area), over the areas above."""
@@ -157,6 +164,32 @@ def rake(tiers: list[Tier], people: Sequence[np.ndarray]) -> Raked:
             below = tiers[number + 1]
             tier.total = tier.total + below.up(below.total, tier.target.size)
     return Raked(tiers, conflicts)
+
+
+def mean_totals(tiers: Sequence[Tier], plain: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return the mean scaled cases of the areas of each tier.
+
+    What no total changes keeps its mean on the map, which is exact: that of the draws has a Monte
+    Carlo error, and would be a second number of one quantity.
+
+    Parameters
+    ----------
+    tiers : sequence of Tier
+        Coarse to fine, scaled.
+    plain : sequence of (n_area,) arrays
+        Mean cases of the map, of each tier.
+    """
+    found: list[np.ndarray] = []
+    for number in range(len(tiers) - 1, -1, -1):
+        tier, own = tiers[number], plain[number]
+        n, below = tier.target.size, tiers[number + 1] if number + 1 < len(tiers) else None
+        inside = np.zeros(n) if below is None else below.up(found[0], n)
+        parts = np.zeros(n) if below is None else below.up(plain[number + 1], n)
+        kept = (tier.factor == 1.0).all(axis=0)
+        rest = np.where((tier.rest > 0).any(axis=0), np.maximum(own - parts, 0.0), 0.0)
+        rest = np.where(kept, rest, (tier.rest * tier.factor).mean(axis=0))
+        found.insert(0, rest + inside)
+    return found
 
 
 def _settle(

@@ -13,8 +13,9 @@ from geo.core.errors import name_first
 from pipeline.config.level_schema import COUNTS, Reconcile
 from pipeline.core.progress import Progress
 from pipeline.levels.area_sums import AreaSums, LevelDraws
+from pipeline.levels.kept_totals import kept_totals, not_kept, tag_text
 from pipeline.levels.level_tables import Observed, Summary
-from pipeline.levels.reconcile import LEAST, Raked, Tier, rake
+from pipeline.levels.reconcile import EQUAL, LEAST, Raked, Tier, mean_totals, rake
 from pipeline.levels.scaled_pixels import ENDS, KeptRates, ScaledPixels
 from pipeline.products.area_factors import TileFactors
 from pipeline.products.layer_files import LayerFiles, open_layers
@@ -26,7 +27,7 @@ from pipeline.products.tile_pixels import TilePixels, TileReader
 from pipeline.store.level_areas import Level, Overlaps, nested_order
 
 N_NAMED = 5  # conflicts, or areas, that are named
-SHORT = 1e-3  # relative miss of a total on the raster that a line tells
+SHORT = 1e-3  # miss of a total on the raster that a line tells: relative, and in cases
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,10 @@ def reconcile(
     columns : dict of DataFrame
         Reconciled columns of the table of each level.
     report : dict
-        ``to``, ``levels``; ``factors``: the least, largest and middle factor by raked level;
-        ``conflicts``, as texts; ``miss``, the largest relative distance of a drawn total from the
-        one that it was scaled to.
+        ``to``, ``levels``; ``kept``, by level how many totals hold, and how many were given;
+        ``not_kept``, which do not and why, as texts; ``factors``: the least, largest and middle
+        factor by raked level; ``conflicts``, as texts; ``miss``, the largest relative distance of
+        a drawn total from the one that it was scaled to.
     """
     spec, reader = made.config.output.reconcile, made.reader
     if spec is None:
@@ -198,7 +200,8 @@ def reconcile(
     wanted = [
         layer for layer in layers(made.config, from_draws=True) if layer.product in RECONCILED
     ]
-    tags = {**made.tags, "reconciled": f"to {spec.to} of {', '.join(spec.levels)}"}
+    kept_of = kept_totals(raked.tiers, spec.levels)
+    tags = {**made.tags, "reconciled": tag_text(spec.to, kept_of)}
     aimed = nodes.raked & (nodes.finest | nodes.has_rest)
     held = ScaledPixels(reader.grid, made.directory, aimed, summary)
     sums = AreaSums(reader, made.functions.n_draws)
@@ -213,13 +216,13 @@ def reconcile(
             n_thread=made.n_thread,
         )
     scaled = sums.result
+    places = {level.name: at for level, at in reader.numbered()}
+    plain = [draws.cases[places[tier.level.name]] for tier in raked.tiers]
     totals = np.zeros(reader.n_area)
-    for level, at in reader.numbered():
-        for tier in raked.tiers:
-            if tier.level.name == level.name:
-                totals[at] = tier.total.mean(axis=0)
+    for tier, mean in zip(raked.tiers, mean_totals(raked.tiers, plain), strict=True):
+        totals[places[tier.level.name]] = mean
     fitted = held.fit(totals)
-    off = aimed & (np.abs(fitted - totals) > SHORT * totals)
+    off = aimed & misses(fitted, totals)
     if off.any():
         titles = np.concatenate([level.titles for level in reader.levels])
         progress.log(
@@ -230,8 +233,17 @@ def reconcile(
     with open_layers(wanted, reader.grid, made.directory, tags) as files:
         maps = _ScaledMaps(held, files, reader.n_area)
         run_pass(reader, [maps], known=kept.known, n_thread=made.n_thread)
-    columns = _columns(raked, reader, draws, scaled, maps.total, summary)
+    means = maps.total.copy()
+    for tier in raked.tiers:
+        at = places[tier.level.name]
+        means[at] = totals[at]
+    columns = _columns(raked, reader, draws, scaled, means, summary)
     return columns, _report(made, spec, raked, columns, progress)
+
+
+def misses(fitted: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Return where sums of the raster are not the totals; of 0 no pixel has exactly none."""
+    return np.asarray(np.abs(fitted - totals) > SHORT * np.maximum(totals, 1.0))
 
 
 def _columns(
@@ -239,14 +251,16 @@ def _columns(
     reader: TileReader,
     draws: LevelDraws,
     scaled: LevelDraws,
-    mapped: np.ndarray,
+    means: np.ndarray,
     summary: Summary,
 ) -> dict[str, pd.DataFrame]:
+    """Return the reconciled columns of each level, whose mean cases are given, (n_area,)."""
     tiers = {tier.level.name: tier for tier in raked.tiers}
     finest = raked.tiers[-1]
     result = {}
     for level, at in reader.numbered():
         plain, target = draws.cases_drawn[:, at], np.full(len(level), np.nan)
+        factor, mean = np.full(plain.shape, np.nan), means[at]
         if level.name in tiers:
             total, target = tiers[level.name].total, tiers[level.name].target
         else:
@@ -256,21 +270,20 @@ def _columns(
             total = scaled.cases_drawn[:, at].copy()
             within = parent >= 0
             total[:, within] = plain[:, within] * finest.factor[:, parent[within]]
-            # Their means are those of the raster, so that zonal sums agree.
-            mean = total.mean(axis=0)
-            total *= np.divide(mapped[at], mean, out=np.ones_like(mean), where=mean > LEAST)
+        np.divide(total, plain, out=factor, where=plain > LEAST)
+        if level.name not in tiers:
+            # Their means are those of the raster, so that zonal sums agree. Draws that no total
+            # changed have the mean of the map, but for their Monte Carlo error.
+            kept = (np.abs(factor - 1.0) <= EQUAL).all(axis=0)
+            drawn = np.where(kept, draws.cases[at], total.mean(axis=0))
+            total = total * np.divide(mean, drawn, out=np.ones_like(mean), where=drawn > LEAST)
         people = draws.people[at]
         blank = np.where(people > 0, 1.0, np.nan)
         per_person = blank * summary.rate_per / np.where(people > 0, people, 1.0)
-        factor = np.full(plain.shape, np.nan)
-        np.divide(total, plain, out=factor, where=plain > LEAST)
         found: dict[str, Any] = {"target_total": target}
-        for name, each in (
-            ("cases", total * blank),
-            ("rate", total * per_person),
-            ("factor", factor),
-        ):
-            found |= summary.columns(f"reconciled_{name}", each.mean(axis=0), each)
+        for name, per in (("cases", blank), ("rate", per_person)):
+            found |= summary.columns(f"reconciled_{name}", mean * per, total * per)
+        found |= summary.columns("reconciled_factor", factor.mean(axis=0), factor)
         result[level.name] = pd.DataFrame(found)
     return result
 
@@ -334,12 +347,9 @@ def _report(
             f"{each['largest'][1]:.3g} in {each['largest'][0]}, half of them below "
             f"{each['middle']:.3g}"
         )
-    for tier in raked.tiers:
-        if not np.isfinite(tier.target).any():
-            progress.log(
-                f"predict: warning: output.reconcile: no area of the level {tier.level.name} has "
-                f"a total in {spec.to}{of}"
-            )
+    unkept = list(not_kept(raked.tiers, f"{spec.to}{of}"))
+    for text in unkept:
+        progress.log(f"predict: warning: output.reconcile: {text}")
     for conflict in raked.conflicts[:N_NAMED]:
         progress.log(f"predict: warning: totals{of} contradict: {conflict}")
     if len(raked.conflicts) > N_NAMED:
@@ -347,6 +357,8 @@ def _report(
     return {
         "to": spec.to,
         "levels": list(spec.levels),
+        "kept": kept_totals(raked.tiers, spec.levels),
+        "not_kept": unkept,
         "factors": factors,
         "conflicts": [str(conflict) for conflict in raked.conflicts],
         "miss": miss,

@@ -9,10 +9,16 @@ import pyogrio
 
 from geo.writers.colours import Scale
 from geo.writers.geopackage import LayerDescription, describe_layer, graduated_style
+from pipeline.config.no_spread import without_spread
 from pipeline.config.schema import Config
 from pipeline.core.code import installed_version
 from pipeline.products.colours import level_product, raster_scale
 from pipeline.products.products import AREAS_GPKG, AREAS_LAYER
+
+_OF_SPREAD = {
+    *("fitted_sd", "fitted_lower", "fitted_upper", "fitted_rate_lower", "fitted_rate_upper"),
+    *("probability_sd", "probability_lower", "probability_upper"),
+}
 
 
 def describe_areas(config: Config, directory: Path) -> None:
@@ -48,7 +54,10 @@ def column_aliases(config: Config, columns: list[str]) -> dict[str, str]:
     """Return the text of each of our columns among some; users' own columns keep their names."""
     response = config.response_kind
     texts = response.area_columns
-    return {name: response.fill(texts[name]) for name in columns if name in texts}
+    found = {name: response.fill(texts[name]) for name in columns if name in texts}
+    spread = config.model.has_spread
+    told = {name: without_spread(found[name], spread=spread) for name in _OF_SPREAD & found.keys()}
+    return {**found, **told}
 
 
 def column_units(config: Config) -> dict[str, str]:

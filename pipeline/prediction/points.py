@@ -9,6 +9,7 @@ import pandas as pd
 
 from models.aggregate.aggregate_model import RateDraws
 from models.core.block import BagBlock
+from pipeline.core.plurals import count_text
 from pipeline.store.point_store import PointStore, numbered
 
 COLUMNS = ("source", "id", "lon", "lat", "area", "value", "tested")
@@ -136,10 +137,12 @@ def told_points(found: dict[str, Any]) -> list[str]:
             # As the report has it: the median of a chain, the mean of other draws.
             middle = scale.get("median", scale["mean"])
             between = f"; scale {middle:.3g} ({scale['lower']:.3g} to {scale['upper']:.3g})"
+        inside = f"{100 * row['inside']:.0f} % of the values in their intervals"
+        if row["n"] == 1:
+            inside = "inside its interval" if row["inside"] else "outside its interval"
         of = "" if row["tested"] is None else f" of {row['tested']:,.0f} tested"
         lines.append(
-            f"points.{source}: {row['n']:,} values, {row['value']:,.0f}{of} observed, "
-            f"{row['expected']:,.0f} expected; {100 * row['inside']:.0f} % of the values in their "
-            f"intervals{between}"
+            f"points.{source}: {count_text(row['n'], 'value')}, {row['value']:,.0f}{of} observed, "
+            f"{row['expected']:,.0f} expected; {inside}{between}"
         )
     return lines

@@ -14,6 +14,7 @@ from pipeline.products.tile_pass import Consumer
 from pipeline.products.tile_pixels import TilePixels
 
 N_NAMED = 3  # areas that differ most
+SURE = 0.99  # central probability outside which totals are told to differ, whatever the output's
 
 
 class MapTotals(Consumer):
@@ -117,9 +118,15 @@ def fitted_total(
 
 
 def explain_difference(
-    total: dict[str, float], draws: AreaDraws, ids: list[str], model: Any
+    total: dict[str, float],
+    draws: AreaDraws,
+    ids: list[str],
+    model: Any,
+    period: str | None = None,
 ) -> str | None:
-    """Explain fitted and observed totals that differ by more than their interval.
+    """Explain fitted and observed totals that differ by more than chance.
+
+    The interval of the output may be one that misses half of all totals.
 
     Parameters
     ----------
@@ -130,22 +137,25 @@ def explain_difference(
         Id of each area, in the order of the store.
     model : fitted model
         Its parameters name the noise that lets totals differ.
+    period : str, optional
+        Of the map, where there are several.
 
     Returns
     -------
     str or None
-        None if the observed total is inside the interval.
+        None if the observed total is inside the central `SURE` of the draws.
     """
     most = total.get("observed_most", total["observed"])
-    if total["lower"] <= most and total["observed"] <= total["upper"]:
+    lower, upper = count_ends(draws.counts.sum(axis=1), SURE)
+    if lower <= most and total["observed"] <= upper:
         return None
     over = draws.mean - 0.5 * (draws.least + draws.most)
     sign = 1.0 if total["mean"] > total["observed"] else -1.0
     order = np.argsort(-sign * over)
     named = name_first([f"{ids[draws.bag[k]]} {over[k]:+,.0f}" for k in order[:N_NAMED]])
     return (
-        f"the fitted total {total['mean']:,.0f} ({100 * total['interval']:g} % interval "
-        f"{total['lower']:,.0f} to {total['upper']:,.0f}) does not hold the observed "
+        f"the fitted total {total['mean']:,.0f}{f' of {period}' if period else ''} "
+        f"({100 * SURE:g} % interval {lower:,.0f} to {upper:,.0f}) does not hold the observed "
         f"{observed_text(total)}: {_reason(model)}; fitted less observed is largest in {named}"
     )
 

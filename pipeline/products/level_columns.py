@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pipeline.config.no_spread import without_spread
 from pipeline.config.schema import Config
 
 
@@ -25,6 +27,9 @@ class Column:
 
 _ENDS = {"_lower": "lower end of the {interval} interval", "_upper": "upper end of it"}
 _RATE = "{quantity} of the area: its expected {total} over its {weight_unit}"
+
+
+_OF_SPREAD = re.compile(r"_(lower|upper)$|^p_above_")
 
 
 def _with_ends(name: str, meaning: str, unit: str) -> list[tuple[str, str, str]]:
@@ -102,9 +107,13 @@ def describe_columns(config: Config, names: Iterable[str]) -> list[Column]:
                 "{weight_unit}",
             ),
         ]
-    wanted = set(names)
+    wanted, spread = set(names), config.model.has_spread
     return [
-        Column(name, response.fill(meaning), response.fill(unit))
+        Column(
+            name,
+            without_spread(response.fill(meaning), spread=spread or not _OF_SPREAD.search(name)),
+            response.fill(unit),
+        )
         for name, meaning, unit in texts
         if name in wanted
     ]

@@ -76,6 +76,7 @@ RECONCILED = [
             values=_reconciled_rate(end),
             unit="{rate_unit}",
             stretch="rate",
+            of_spread=end != "mean",
             **_OF_RECONCILED,
         )
         for end, text in _ENDS.items()
@@ -83,10 +84,11 @@ RECONCILED = [
     *(
         RasterProduct(
             file=f"cases_reconciled_{end}.tif",
-            description=text.format(what=f"{{expected}} among all people of a pixel, {_SCALED}"),
+            description=text.format(what=f"{{expected}} {{of_pixel}}, {_SCALED}"),
             values=_reconciled_cases(end),
             unit="{total}",
             stretch="cases_reconciled",
+            of_spread=end != "mean",
             **_OF_RECONCILED,
         )
         for end, text in _ENDS.items()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from pipeline.config.no_spread import without_spread
 from pipeline.config.schema import Config
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ class RasterProduct(Product):
     values : callable
         ``values(prediction, people, context)``: from a prediction of n_pix pixels, their people
         (n_pix,) and the :class:`RasterContext` to (n_pix,) values.
+    of_spread : bool
+        Whether they say how sure the map is: nothing, of a model without uncertainty.
     shows : str
         Family of rasters: a run has it if its response does (:attr:`Response.shows`); empty for a
         raster of every run.
@@ -151,6 +154,7 @@ class RasterProduct(Product):
 
     unit: str
     values: Values
+    of_spread: bool = False
     shows: str = "rate"
     wanted: Callable[[Config], bool] = lambda _: True
     thresholds: Callable[[Config], tuple[float, ...]] | None = None
@@ -192,7 +196,8 @@ class Layer:
     @property
     def description(self) -> str:
         """Description of the band."""
-        return self._filled(self.product.description)
+        spread = self.context.config.model.has_spread or not self.product.of_spread
+        return without_spread(self._filled(self.product.description), spread=spread)
 
     @property
     def unit(self) -> str:

@@ -70,6 +70,7 @@ RATE_MEAN = RasterProduct(
 RATE_SD = RasterProduct(
     file="rate_sd.tif",
     description="standard deviation of the {quantity}",
+    of_spread=True,
     unit="{rate_unit}",
     values=lambda p, _, at: at.rate_per * p.sd,
     ramp="spread",
@@ -78,6 +79,7 @@ RATE_SD = RasterProduct(
 RATE_RELATIVE_SD = RasterProduct(
     file="rate_relative_sd.tif",
     description="standard deviation of the {quantity} in per cent of its mean",
+    of_spread=True,
     unit="%",
     values=lambda p, _, __: 100 * p.sd / p.mean,
     shows="relative",
@@ -117,6 +119,7 @@ PROBABILITY_MEAN = RasterProduct(
 PROBABILITY_SD = RasterProduct(
     file="probability_sd.tif",
     description="standard deviation of the probability",
+    of_spread=True,
     unit="1",
     values=lambda p, _, __: p.sd,
     shows="probability",
@@ -206,6 +209,7 @@ PRODUCTS: list[Product] = [
     RasterProduct(
         file="rate_lower.tif",
         description="lower end of the central {interval} interval of the {quantity}",
+        of_spread=True,
         values=lambda p, _, at: at.rate_per * p.quantile(at.lower),
         announced=True,
         group="Uncertainty",
@@ -214,6 +218,7 @@ PRODUCTS: list[Product] = [
     RasterProduct(
         file="rate_upper.tif",
         description="upper end of the central {interval} interval of the {quantity}",
+        of_spread=True,
         values=lambda p, _, at: at.rate_per * p.quantile(at.upper),
         announced=True,
         group="Uncertainty",
@@ -228,7 +233,7 @@ PRODUCTS: list[Product] = [
     ),
     RasterProduct(
         file="cases_mean.tif",
-        description="{expected} among all people of a pixel",
+        description="{expected} {of_pixel}",
         unit="{total}",
         values=lambda p, people, _: p.mean * people,
         shows="total",
@@ -237,7 +242,7 @@ PRODUCTS: list[Product] = [
     ),
     RasterProduct(
         file="cases_outside_mean.tif",
-        description="{expected}, people outside every area",
+        description="{expected}, {elsewhere}",
         unit="{total}",
         values=lambda p, people, _: p.mean * people,
         shows="total",
@@ -271,6 +276,7 @@ PRODUCTS: list[Product] = [
     RasterProduct(
         file="exceedance_{threshold}.tif",
         description="probability that the {quantity} is above {threshold} {rate_unit}",
+        of_spread=True,
         values=lambda p, _, at: p.exceed(at.threshold / at.rate_per),
         thresholds=lambda config: config.output.exceedance,
         group="Exceedance",
@@ -284,6 +290,7 @@ PRODUCTS: list[Product] = [
     RasterProduct(
         file="probability_lower.tif",
         description="lower end of the central {interval} interval of the probability",
+        of_spread=True,
         values=lambda p, _, at: p.quantile(at.lower),
         group="Uncertainty",
         **_OF_LABELS,
@@ -291,6 +298,7 @@ PRODUCTS: list[Product] = [
     RasterProduct(
         file="probability_upper.tif",
         description="upper end of the central {interval} interval of the probability",
+        of_spread=True,
         values=lambda p, _, at: p.quantile(at.upper),
         group="Uncertainty",
         **_OF_LABELS,

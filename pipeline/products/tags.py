@@ -37,7 +37,7 @@ def run_tags(config: Config, store: Any, model: Any) -> dict[str, str]:
         tags |= {
             "likelihood": config.model.likelihood,
             "link": config.model.link,
-            "rate_per": f"{config.output.rate_per:g}",
+            "rate_per": f"{config.output.rate_per:.15g}",
             "rate_unit": response.rate_unit,
             "area_pixels": str(config.fit.area_pixels),
         }

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from geo.core.errors import InputError, Problem
 from geo.core.period_text import natural_key
 from geo.core.temporary import temporary_directory
+from pipeline.config.no_spread import spread_caution
 from pipeline.config.schema import Config
 from pipeline.core.progress import Progress, Silent
 from pipeline.evaluation.verdict import in_words
@@ -188,12 +189,7 @@ def _publish(
     reasons = tuple(check.reason for check in checks if not check.passed)
     if reasons and not force:
         return Publication("held", None, out, reasons, checks)
-    refit = read_record(out)["fit"].get("summary", {}).get("refit") or ""
-    if refit and progress is not None:
-        progress.log(
-            f"publish: warning: a new fit is due, for {refit}: "
-            f"`disagg update {config.source or 'CONFIG'} --refit`"
-        )
+    beware = _beware(config, progress or Silent())
     about = {
         "name": config.name,
         "period": config.period,
@@ -201,7 +197,7 @@ def _publish(
         "published": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": in_words(read_json(out / EVALUATION.file)),
         "forced": bool(reasons),
-        "refit": refit,  # why a new fit was due
+        **beware,
         "superseded": backfilled,  # of an earlier period: never current
         "gates": [asdict(check) for check in checks],
         "compared_with": None if base is None else base.name,
@@ -217,6 +213,21 @@ def _publish(
         return done
     because = f"{current.name} is of the later period {current.period} and stays current"
     return replace(done, status="superseded", reasons=(because,))
+
+
+def _beware(config: Config, progress: Progress) -> dict[str, str]:
+    """Return the cautions that ``version.json`` keeps, empty where there are none, and log them."""
+    refit = read_record(config.output.dir)["fit"].get("summary", {}).get("refit") or ""
+    unsure = spread_caution(config)
+    if refit:
+        progress.log(
+            f"publish: warning: a new fit is due, for {refit}: "
+            f"`disagg update {config.source or 'CONFIG'} --refit`"
+        )
+    if unsure:
+        progress.log(f"publish: warning: {unsure}")
+    # Why a new fit was due, and why intervals have no width.
+    return {"refit": refit, "no_uncertainty": unsure}
 
 
 def _add(

@@ -10,10 +10,12 @@ import yaml
 
 from geo.core.addresses import redacted, redacted_values
 from pipeline.config.level_schema import COUNTS
+from pipeline.config.no_spread import NO_SPREAD, without_spread
 from pipeline.config.schema import Config
 from pipeline.config.series import Series
 from pipeline.config.years import told_people
 from pipeline.core.code import installed_version, library_versions
+from pipeline.levels.kept_totals import level_texts
 from pipeline.reporting.words import number, percent
 from pipeline.storage.fingerprint import fingerprint_value
 
@@ -24,7 +26,9 @@ _PRIVATE = ("compute", "storage", "publish", "update", "notify", "metrics", "che
 _MOVING = ("counts", "population", "covariates", "truth")
 
 
-def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, str]]:
+def what_was_asked(
+    config: Config, sizes: Mapping[str, Any], scaled: Mapping[str, Any] | None = None
+) -> list[tuple[str, str]]:
     """Return what the configuration asks for: terms with their texts.
 
     Parameters
@@ -33,6 +37,8 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
     sizes : mapping
         ``n_areas`` and ``n_pixels`` of the fit, ``n_values`` of a series; ``shape`` and ``crs`` of
         the grid of the maps, which a model of areas alone has not.
+    scaled : mapping, optional
+        What the predict stage says of reconciled maps.
     """
     words = config.response_kind
     source = config.response
@@ -62,34 +68,53 @@ def what_was_asked(config: Config, sizes: Mapping[str, Any]) -> list[tuple[str, 
         tables = (f"{each.name}: {file_name(each.path)}" for each in config.points)
         found.insert(3, ("Beside them", "; ".join(tables)))
     if words.drawn:
-        found.append(
-            (
-                "Intervals",
-                f"central {percent(config.output.interval)} of the posterior; those of areas are "
-                f"from {config.output.draws:,} joint draws",
-            )
-        )
-    above = ", ".join(number(each) for each in config.output.exceedance)
-    if above and words.drawn:
-        found.append(("Thresholds", f"probability that the {words.quantity} is above {above}"))
-    totals = reconciled_to(config)
+        found += _of_draws(config)
+    totals = reconciled_to(config, scaled)
     if totals is not None:
-        found.append(("Reconciled", f"a second set of maps, scaled to add up to {totals}"))
+        what = f"a second set of maps, scaled to add up to {totals}"
+        found.append(("Reconciled", "; ".join([what, *(scaled or {}).get("not_kept", [])])))
     schemes = {"area": "single areas", "block": "whole regions"}
     hidden = " and ".join(schemes.get(each, each) for each in config.evaluate.schemes)
     found.append(("Checked by hiding", hidden or "nothing: evaluate.schemes is empty"))
     return found
 
 
-def reconciled_to(config: Config) -> str | None:
-    """Return the totals that reconciled maps add up to; None if there are no such maps."""
+def _of_draws(config: Config) -> list[tuple[str, str]]:
+    """Return what is asked of the draws: intervals and thresholds, with what they are worth."""
+    words, spread, output = config.response_kind, config.model.has_spread, config.output
+    what = (
+        f"central {percent(output.interval)} of the posterior; those of areas are from "
+        f"{output.draws:,} joint draws"
+        if spread
+        else f"none: {NO_SPREAD}; only the counts that may be observed in areas have a range"
+    )
+    above = ", ".join(number(each) for each in output.exceedance)
+    limits = without_spread(
+        f"probability that the {words.quantity} is above {above}", spread=spread
+    )
+    return [("Intervals", what)] + [("Thresholds", limits)] * bool(above)
+
+
+def reconciled_to(config: Config, scaled: Mapping[str, Any] | None = None) -> str | None:
+    """Return the totals that reconciled maps add up to; None if there are no such maps.
+
+    Parameters
+    ----------
+    config : Config
+    scaled : mapping, optional
+        What the predict stage says of them: the levels whose totals were kept. All, if not given.
+    """
     spec = config.output.reconcile
     if spec is None:
         return None
     own = f"the reported {config.response_kind.totals}"
     what = own if spec.to == COUNTS else f"column “{spec.to}”"
-    many = "level" if len(spec.levels) == 1 else "levels"
-    return f"{what} of the {many} {' and '.join(spec.levels)}"
+    kept = (scaled or {}).get("kept")
+    levels = list(spec.levels) if kept is None else level_texts(kept)
+    if not levels:
+        return f"no total: none of {what} could be kept"
+    many = "level" if len(levels) == 1 else "levels"
+    return f"{what} of the {many} {' and '.join(levels)}"
 
 
 def _areas(config: Config) -> str:

@@ -12,7 +12,9 @@ from rich.table import Table
 
 from models.likelihoods.likelihood import Likelihood
 from models.likelihoods.registry import find_likelihood
+from pipeline.config.no_spread import NO_SPREAD, spread_caution
 from pipeline.config.schema import Config
+from pipeline.core.plurals import areas_text
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.calibration_summary import LIMIT, calibration_line, calibration_table
 from pipeline.evaluation.forecasts import tell_forecasts
@@ -90,6 +92,17 @@ def _forecasts(evaluation: Mapping[str, Any] | None) -> list[str]:
     return tell_forecasts((evaluation or {}).get("forecasts") or {})
 
 
+def _of_model(config: Config, predicted: Mapping[str, Any]) -> list[str]:
+    """Return what to beware of by the model itself: it comes before what was measured."""
+    unsure = spread_caution(config)
+    own = [sentence(unsure)] if unsure else []
+    return own + (_of_areas_alone(config) if predicted.get("n_pix") == 0 else [])
+
+
+def _once(sentences: list[str]) -> list[str]:
+    return list(dict.fromkeys(sentences))
+
+
 def _of_areas_alone(config: Config) -> list[str]:
     """Say what a model that predicts areas alone, and no pixels, says of those of the fit."""
     return [
@@ -105,8 +118,10 @@ def page_content(found: Found) -> dict[str, Any]:
     one = words.against
     fit = found.record.get("fit", {}).get("summary", {})
     predicted = found.record.get("predict", {}).get("summary", {})
-    own = _of_areas_alone(config) if predicted.get("n_pix") == 0 else []
-    warnings = own + cautions(evaluation, fit, found.balance, one)
+    own = _of_model(config, predicted)
+    said = evaluation, fit, found.balance, one
+    warnings = _once(own + cautions(*said))
+    first = _once(own + cautions(*said, technical=False))
     scaled = predicted.get("reconciled") or {}
     warnings += [sentence(f"totals contradict: {each}") for each in scaled.get("conflicts", [])]
     influenced, groups = influence(evaluation)
@@ -122,10 +137,10 @@ def page_content(found: Found) -> dict[str, Any]:
             without_figures(evaluation)
             or f"nobody has measured whether the map is better than {one}"
         ),
-        "first": [*own, *cautions(evaluation, fit, found.balance, one, technical=False)][:N_FIRST],
+        "first": first[:N_FIRST],
         "warnings": warnings,
         "reconciled": reconciled_words(config, scaled),
-        "asked": asked.what_was_asked(config, found.sizes),
+        "asked": asked.what_was_asked(config, found.sizes, scaled),
         "configuration": asked.configuration(config),
         "balance": None
         if found.balance is None
@@ -134,6 +149,7 @@ def page_content(found: Found) -> dict[str, Any]:
             [(f"{PART if part else ''}{w}", p, c) for w, part, p, c in balance_rows(found.balance)],
         ),
         "left_out": [*used(found), *left_out(found.record, found.points)],
+        "spread": config.model.has_spread,
         "mapped": "pixel" if found.sizes.get("shape") else "area",
         "areas": areas_sheet(found),
         "others": found.others,
@@ -178,12 +194,13 @@ def reconciled_words(config: Config, scaled: Mapping[str, Any]) -> list[str]:
     scaled : mapping
         What the predict stage says of it; empty where it does not.
     """
-    to = asked.reconciled_to(config)
+    to = asked.reconciled_to(config, scaled)
     if to is None:
         return []
     said = [
         f"Maps and columns called “reconciled” are scaled so that they add up to {to}. All other "
-        "maps and numbers of this page are not."
+        "maps and numbers of this page are not.",
+        *(sentence(each) for each in scaled.get("not_kept", [])),
     ]
     for level, each in (scaled.get("factors") or {}).items():
         (low_id, low), (high_id, high) = each["least"], each["largest"]
@@ -210,10 +227,17 @@ def _subtitle(found: Found) -> str:
         text += f" ({number(float(own['observed'].sum()))} {words.total}"
         hidden = int(is_suppressed(own).sum())
         text += f" and {hidden:,} suppressed)" if hidden else ")"
-    n_other = int((~fitted).sum())
+    n_other = int(_predicted(found.areas).sum())
     if n_other:
         text += f"; {n_other:,} more {'area is' if n_other == 1 else 'areas are'} predicted"
     return f"{text}."
+
+
+def _predicted(areas: pd.DataFrame) -> pd.Series:
+    """Return which areas are not in the fit and have a rate or a probability all the same."""
+    estimate = "fitted_rate" if "fitted_rate" in areas else "probability"
+    predicted: pd.Series = areas[estimate].notna() & ~areas["in_training"].astype(bool)
+    return predicted
 
 
 def used(found: Found) -> list[str]:
@@ -229,8 +253,9 @@ def used(found: Found) -> list[str]:
     pixels = f"all {n:,}" if n == of else f"{n:,} of the {of:,}"
     said = f"The map is from {values}, and {pixels} pixels of {n_all:,} areas"
     said += " (a pixel of a border counts in each of its areas)"
-    if config.series is None and sizes["n_areas"] < n_all:
-        lacking = f"{n_all - sizes['n_areas']:,} areas without a {config.response_kind.noun}"
+    n_other = int(_predicted(found.areas).sum())
+    if config.series is None and n_other:
+        lacking = f"{areas_text(n_other)} without a {config.response_kind.noun}"
         said += f"; {sizes['n_pixels']:,} of them are in the fit, the others in {lacking}"
     return [f"{said}."]
 
@@ -274,7 +299,9 @@ def areas_sheet(found: Found) -> Sheet:
     # The first column has the ids; its name is not always the user's.
     key, level = str(areas.columns[0]), percent(config.output.interval)
     response = config.response_kind
-    note = response.fill(response.sheet_note, level=level, Rates=response.rates.capitalize())
+    ends = f"{level} interval of" if config.model.has_spread else f"no interval ({NO_SPREAD}), but"
+    more = {"ends": ends, "level": level, "Rates": response.rates.capitalize()}
+    note = response.fill(response.sheet_note, **more)
     named = name_column(areas, key, config.areas.name)
     columns, numeric, cells = ["area"], [False], [[Cell(n, n) for n in found.names]]
     if named != key:

@@ -13,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, StrMethodFormatter
 from rasterio.enums import Resampling
 
@@ -24,6 +25,7 @@ from pipeline.products.products import raster
 from pipeline.products.suppressed import ends_of
 from pipeline.reporting.borders import Borders
 from pipeline.reporting.plane import KM_DEGREE, aspect_of
+from pipeline.reporting.words import percent
 from pipeline.responses.response import Response
 
 INK, MUTED, SEA = "#22252b", "#6d727c", "#f4f5f7"
@@ -231,11 +233,15 @@ def draw_scale_bar(axes: Axes, shown: Overview) -> None:
     across = axes.get_xaxis_transform()
     width = extent[1] - extent[0]
     start = extent[0] + 0.03 * width
+    halo = [withStroke(linewidth=3.2, foreground="white", alpha=0.9)]  # on dark pixels
     axes.plot(
         [start, start + share * width], [0.025, 0.025], transform=across, color=INK, lw=1.6,
-        solid_capstyle="butt",
+        solid_capstyle="butt", path_effects=halo,
     )  # fmt: skip
-    axes.text(start, 0.035, f"{length:,g} km", transform=across, size=8, color=INK, va="bottom")
+    axes.text(
+        start, 0.035, f"{length:,g} km", transform=across, size=8, color=INK, va="bottom",
+        path_effects=halo,
+    )  # fmt: skip
 
 
 def draw_responses(axes: Axes, areas: Any, words: Response) -> None:
@@ -271,10 +277,8 @@ def draw_responses(axes: Axes, areas: Any, words: Response) -> None:
         ends = [ends[0] - margin, ends[1] + margin]
     axes.plot(ends, ends, color=INK, lw=0.8, zorder=2)
     axes.set(xlim=ends, ylim=ends)
-    share = (
-        f"{words.given.interval:.0%} predictive interval\n({inside.mean():.0%} inside, in sample)"
-    )
-    draw_legend(axes, share, "upper left")
+    title = words.fill("{interval} predictive interval")
+    draw_legend(axes, f"{title}\n({percent(inside.mean())} inside, in sample)", "upper left")
 
 
 def _logarithmic(axes: Axes, ends: list[float]) -> None:
@@ -313,7 +317,7 @@ def draw_labels(axes: Axes, areas: Any, words: Response) -> None:
             rank[chosen], p[chosen], s=size, color=colour, linewidths=0.3,
             edgecolors="white", zorder=3, label=f"{word} ({int(chosen.sum())})",
         )  # fmt: skip
-    draw_legend(axes, f"bars: central {words.given.interval:.0%} of the posterior", "best")
+    draw_legend(axes, words.fill("bars: central {interval} of the posterior"), "best")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import pandas as pd
 
 from geo.core.columns import name_column as called_name
 from geo.core.text_safety import one_line_text
+from pipeline.config.no_spread import NO_SPREAD
 from pipeline.products.csv_table import read_csv
 from pipeline.products.products import POINTS_CSV
 from pipeline.reporting.rasters import COMPARISON
@@ -112,7 +113,7 @@ def other_tables(
     levels.sort(key=lambda each: len(each[1]))  # the country first
     return {
         "points": _points(out / POINTS_CSV.file),
-        "targeting": _targeting(targeting),
+        "targeting": _targeting(targeting, words),
         "levels": [_level(path, table, words) for path, table in levels],
         "comparison": [] if compared is None else _comparison(compared / COMPARISON),
     }
@@ -141,7 +142,7 @@ def targeting_curve(table: pd.DataFrame | None) -> pd.DataFrame | None:
     return table if table is not None and set(_CURVE) <= set(table.columns) else None
 
 
-def _targeting(table: pd.DataFrame | None) -> list[Sheet]:
+def _targeting(table: pd.DataFrame | None, words: Response) -> list[Sheet]:
     """Return the table of targeting; of a curve, the rows of some round shares."""
     if table is None:
         return []
@@ -152,6 +153,8 @@ def _targeting(table: pd.DataFrame | None) -> list[Sheet]:
         "Percent of people (or of cases), the cases that they hold, and the people needed for as "
         f"many cases, with intervals; {TARGETING} has every percent."
     )
+    if not words.given.spread:
+        note = note.replace("with intervals", f"without intervals ({NO_SPREAD})")
     return [sheet(some, TARGETING, "Targeting", note)]
 
 
@@ -161,6 +164,8 @@ def _level(path: Path, table: pd.DataFrame, words: Response) -> Sheet:
     chosen = table[shown] if "rate" in shown else table
     rates = words.rates[:1].upper() + words.rates[1:]
     note = f"{rates} are {words.rate_unit}; lower and upper are the ends of their intervals."
+    if not words.given.spread:
+        note = f"{rates} are {words.rate_unit}; lower and upper are the same: {NO_SPREAD}."
     note += "" if chosen is table else f" {path.name} has more columns."
     level = path.stem.removeprefix("levels_").replace("_", " ")
     named = {"people": words.weight_unit, "rate": words.quantity}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.likelihoods.likelihood import Likelihood, Parameter
+from pipeline.core.plurals import areas_text
 from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.evaluation.verdict import KEY as VERDICT
 from pipeline.training.modes import KEY as OVERDISPERSION
@@ -173,8 +174,8 @@ def _of_evaluation(evaluation: Mapping[str, Any]) -> Iterator[str]:
         first = ", ".join(about["unreliable_areas"][:5])
         more = ", ..." if about["unreliable"] > 5 else ""
         yield (
-            f"scores of {about['unreliable']} areas are too good if anything, because few draws "
-            f"decide them: {first}{more}"
+            f"scores of {areas_text(about['unreliable'])} are too good if anything, because few "
+            f"draws decide them: {first}{more}"
         )
     found = evaluation.get(CALIBRATION) or {}
     yield from found.get("cautions", [])
@@ -269,7 +270,8 @@ def _of_balance(balance: Mapping[str, Any] | None) -> Iterator[str]:
     areas = (balance.get("areas") or {}).get("left_out") or []
     if areas:
         first = ", ".join(str(each) for each in areas[:5]) + (", ..." if len(areas) > 5 else "")
-        yield f"{len(areas)} areas are not in the fit: {first}"
+        are = "is" if len(areas) == 1 else "are"
+        yield f"{areas_text(len(areas))} {are} not in the fit: {first}"
 
 
 def hyperparameters(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pipeline.core.plurals import areas_text
 from pipeline.responses.response import Given, Response, Wrong
 from pipeline.responses.table import Columns, Table
 
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
     from models.likelihoods.likelihood import Likelihood
 
-_OF_RATES = ("evaluate.calibration", "gates.pixel_coverage", "output.areas", "output.reconcile")
+_OF_RATES = (
+    *("evaluate.calibration", "gates.coverage", "gates.pixel_coverage"),
+    *("output.areas", "output.exceedance", "output.reconcile"),
+)
 _ENDS = ("probability", "probability_lower", "probability_upper")
 
 
@@ -59,7 +63,7 @@ class Labels(Response):
         "probability_lower": "from",
         "probability_upper": "to",
     }
-    sheet_note = "From, to: {level} interval of the probability to be positive."
+    sheet_note = "From, to: {ends} the probability to be positive."
     facts: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "Probability to be positive": _ENDS,
         "Observed label": ("observed",),
@@ -120,6 +124,6 @@ class Labels(Response):
     def expected_elsewhere(self, found: Mapping[str, Any]) -> str:
         """See :class:`Response`."""
         return (
-            f"{found['n']:,} areas without a label, {found['expected']:.3g} of them expected to be "
-            "positive"
+            f"{areas_text(found['n'])} without a label, {found['expected']:.3g} of them expected "
+            "to be positive"
         )

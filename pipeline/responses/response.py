@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pipeline.core.plurals import areas_text
 from pipeline.responses.table import Columns, Table
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Given:
         Keys of ``counts``.
     step : str
         Length of a period of a series, such as ``month``; empty for a map of one period.
+    spread : bool
+        Whether the model has an uncertainty.
     """
 
     section: Literal["counts", "labels"]
@@ -64,6 +67,7 @@ class Given:
     unit: str | None = None
     of: str | None = None
     step: str = ""
+    spread: bool = True
 
 
 @dataclass(frozen=True)
@@ -187,7 +191,7 @@ class Response:
         "residual": "residual",
     }
     sheet_note = (
-        "{Rates} are {rate_unit}; from, to: {level} interval of the fitted {quantity}; residual: "
+        "{Rates} are {rate_unit}; from, to: {ends} the fitted {quantity}; residual: "
         "observed less fitted, in predictive standard deviations."
     )
     facts: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -233,7 +237,7 @@ class Response:
         if given.weight_unit is not None and given.weight is None:
             return "", "counts.weight_unit without counts.weight", "give both, or neither"
         if not self.adds_up and given.rate_per != 1:
-            per = f"{given.rate_per:g}"
+            per = f"{given.rate_per:.15g}"
             found = f"output.rate_per is {per}, but the map of {self.rates} has their own unit"
             return "", found, "remove it, or give counts.of: total"
         return None
@@ -351,10 +355,12 @@ class Response:
 
     def unit_per(self, rate_per: float) -> str:
         """Return the unit of a map per so much exposure: ``cases per 1,000 people``, ``t/ha``."""
+        return f"{self.total} {self.per_exposure(rate_per)}" if self.per[1] else self.total
+
+    def per_exposure(self, rate_per: float) -> str:
+        """Return the denominator: ``per person``, ``per 1,000 people``; a million in full."""
         each, many = self.per
-        if not many:
-            return self.total
-        return f"{self.total} per " + (each if rate_per == 1 else f"{rate_per:,g} {many}")
+        return f"per {each}" if rate_per == 1 else f"per {rate_per:,.15g} {many}"
 
     @property
     def rate_unit(self) -> str:
@@ -401,6 +407,9 @@ class Response:
         """All words that texts may name: also `noun`, the unit of the map, and the interval."""
         interval = f"{100 * self.given.interval:g} %"
         more = {"noun": self.noun, "rate_unit": self.rate_unit, "interval": interval}
+        people = self.given.surface == "people"
+        more["of_pixel"] = "among all people of a pixel" if people else "in the whole of a pixel"
+        more["elsewhere"] = f"{'people ' * people}outside every area"
         return {**self.placeholders, **more}
 
     def fill(self, text: str, **more: str) -> str:
@@ -469,13 +478,13 @@ class Response:
         """
         if found["expected"] is None:
             return (
-                f"{found['n']:,} areas without a {self.noun}: {self.rates} in areas.csv, but no "
-                f"expected {self.total}, as the exposure of some ({self.exposure}) is not known"
+                f"{areas_text(found['n'])} without a {self.noun}: {self.rates} in areas.csv, but "
+                f"no expected {self.total}, as the exposure of some ({self.exposure}) is not known"
             )
         ends = f"{found['count_lower']:,.0f} to {found['count_upper']:,.0f}"
         return (
-            f"{found['n']:,} areas without a {self.noun}: {found['expected']:,.0f} "
-            f"{self.total} expected ({self.given.interval:.0%} predictive interval {ends}), "
+            f"{areas_text(found['n'])} without a {self.noun}: {found['expected']:,.0f} "
+            f"{self.total} expected ({self.texts['interval']} predictive interval {ends}), "
             f"{found['people']:,.0f} {self.weight_unit}"
         )
 

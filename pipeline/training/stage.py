@@ -12,8 +12,10 @@ from pipeline.cluster.cluster import open_cluster
 from pipeline.cluster.local import block_device, n_thread
 from pipeline.config.context import StageContext
 from pipeline.config.model_factory import new_model
+from pipeline.config.no_spread import spread_caution
 from pipeline.config.schema import Config, work_dir
 from pipeline.config.size_defaults import settings, sized
+from pipeline.core.plurals import count_text
 from pipeline.store.bag_store import BagStore
 from pipeline.store.point_store import PointStore, open_points
 from pipeline.store.series_source import SeriesSource
@@ -44,6 +46,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         standard deviations, and the ``effects`` of the covariates
         (:func:`pipeline.training.effects.told_effects`); which explanation of ``overdispersion``
         the data preferred, where the model knows (:func:`pipeline.training.modes.overdispersion`);
+        ``no_uncertainty``, what to beware of where the model has none, else empty;
         ``n_pixels`` fitted to, and the ``settings`` that ``auto`` stands for.
     """
     progress = context.progress
@@ -78,6 +81,9 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
     shutil.rmtree(checkpoint, ignore_errors=True)
     convergence = convergence_of(training)
     progress.log(f"fit: {_told(training, convergence)}")
+    caution = spread_caution(config)
+    if caution:
+        progress.log(f"fit: warning: {caution}")
     told = told_model(model, store, found.ids, config)
     slopes = told["coefficients"]
     if slopes:
@@ -100,6 +106,7 @@ def fit_stage(context: StageContext) -> dict[str, Any]:
         **told,
         "hyperparameter_draws": getattr(model, "hyperparameter_draws_", {}),
         **modes,
+        "no_uncertainty": caution,
         "n_pixels": found.n_pix,
         "settings": settings(config),
         **({"series": known} if known else {}),
@@ -177,13 +184,13 @@ def convergence_of(training: Training) -> dict[str, float | None]:
 
 def _told(training: Training, convergence: dict[str, float | None]) -> str:
     """Return what users read of the end of a fit."""
-    left = convergence.get("nats_left")
+    left, epochs = convergence.get("nats_left"), count_text(training.epoch, "epoch")
     passes = f" after {convergence['passes']:.0f} passes" if convergence else ""
     if training.stopped:
         return f"stopped before it converged{passes}: {training.stopped}"
     if training.converged:
         near = "" if left is None else f", {left:.2g} nats below its optimum by the last step"
-        return f"converged{passes or f' after {training.epoch} epochs'}{near}"
+        return f"converged{passes or f' after {epochs}'}{near}"
     remedy = "the maps are usable, but a higher fit.max_epochs improves them"
     if convergence:
         most = "an unknown number of" if left is None else f"{left:.2g}"
@@ -191,4 +198,4 @@ def _told(training: Training, convergence: dict[str, float | None]) -> str:
             f"not at its optimum{passes}: {most} nats may be left to gain, or draws of the "
             f"hyperparameters be missing, at step {training.epoch} (fit.max_epochs); {remedy}"
         )
-    return f"the bound still rose after {training.epoch} epochs (fit.max_epochs); {remedy}"
+    return f"the bound still rose after {epochs} (fit.max_epochs); {remedy}"

@@ -131,7 +131,7 @@ def _swapped(country: Country) -> None:
     country.write_areas(frame.set_geometry(shapely.transform(frame.geometry, lambda c: c[:, ::-1])))
 
 
-@case("boundaries", Error("areas.gpkg", "lie outside all 3 rasters", "assign the CRS"),
+@case("boundaries", Error("areas.gpkg", "lie outside all 3 rasters", "write longitude first"),
       Doubt("swapped", "areas", "with x and y exchanged they lie on the rasters"))  # fmt: skip
 def x_and_y_swapped(country: Country) -> None:
     _swapped(country)

@@ -26,6 +26,7 @@ from pipeline.comparison.periods import PERIODS_CHANGE
 from pipeline.comparison.report import described_table, moments
 from pipeline.comparison.sides import basis_of, find_data, open_side
 from pipeline.comparison.words import headline
+from pipeline.config.input_schema import TimeSpec
 from pipeline.core.progress import Silent
 from pipeline.store.aligned_grid import open_aligned_grid, read_part
 from pipeline.store.bag_store import BagStore
@@ -249,6 +250,19 @@ def test_messages_of_what_cannot_be_compared(runs, tmp_path, capsys):
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("step", [None, "week"])
+def test_a_rate_of_a_month_is_compared_with_none_of_a_week(runs, tmp_path, step):
+    a, b = sides(runs)
+    steps = (step, "month")
+    a, b = (
+        replace(side, config=side.config.model_copy(update={"time": each and TimeSpec(step=each)}))
+        for side, each in zip((a, b), steps, strict=True)
+    )
+    of = "cases per person" + (" a week" if step else "")
+    with pytest.raises(InputError, match=rf"cases per person a month, but .* maps rate, {of};"):
+        compare_sides(a, b, tmp_path / "change", Silent())
+
+
 def test_what_differed_names_data_configuration_and_code():
     def run(**changes):
         return {
@@ -304,8 +318,8 @@ def test_the_headline_counts_the_areas_with_a_count_in_both_and_names_each_way()
     report = {"areas": areas, "total": {}, "method": {"areas": "means and deviations"}}
     report["words"] = {"rates": "rates", "noun": "count"}
     assert headline(report) == (
-        "observed rates of 73 areas with a count in both (17 lack one): 1 rose (050) and 2 fell "
-        "(002, 004 (Lomé)) by more than chance; by means and deviations"
+        "observed rates of 73 areas with a count in both (17 lack one, or have no people): 1 rose "
+        "(050) and 2 fell (002, 004 (Lomé)) by more than chance; by means and deviations"
     )
     # Totals are of all areas that both have: the sentence is of fewer, and says so.
     report["total"] = {"n_areas": 90, "expected": {"a": 2072.0, "b": 1858.0}}

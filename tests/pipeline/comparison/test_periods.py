@@ -1,4 +1,4 @@
-"""What two maps of several periods say differently of the periods that both have."""
+"""What two maps of several periods say differently of the areas that both have."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import pandas as pd
 from pipeline.comparison.periods import PERIODS_CHANGE, periods_line, write_periods_change
 
 
-def _side(directory: Path, observed: Any, mean: Any, **more: Any) -> Any:
+def _side(directory: Path, observed: Any, mean: Any, *, first: int = 1, **more: Any) -> Any:
     directory.mkdir()
     mean = np.array(mean, float)
+    months = [f"2024-{first + k:02d}" for k in range(mean.size // 2)]
     table = pd.DataFrame(
         {
-            "id": ["A", "B", "A", "B"],
-            "period": ["2024-01", "2024-01", "2024-02", "2024-02"],
+            "id": ["A", "B"] * len(months),
+            "period": np.repeat(months, 2),
             "observed": np.array(observed, float),
             "mean": mean,
             "lower": mean - 5.0,
@@ -43,6 +44,33 @@ def test_new_and_corrected_counts_and_moved_estimates_are_told(tmp_path: Path) -
     assert table["count"].fillna("").to_dict() == {
         ("A", "2024-01"): "corrected", ("B", "2024-01"): "new", ("A", "2024-02"): ""
     }  # fmt: skip
+
+
+def test_new_months_are_told_and_so_are_those_that_are_left_out(tmp_path: Path) -> None:
+    """A forecast of A, a month that A does not know, and a month before the series of B."""
+    a = _side(tmp_path / "a", [1, 2, 3, 4, np.nan, np.nan], [1, 2, 3, 4, 5, 6])
+    b = _side(tmp_path / "b", [3, 4, 50, 6, 7, np.nan], [3, 4, 50, 6, 7, 8], first=2)
+    found = write_periods_change(a, b, tmp_path)
+    assert found is not None
+    assert (found["n_new"], found["n_left_out"], found["n_withdrawn"]) == (3, 2, 0)
+    assert found["n_estimates"] == 1  # one that A lacks is inside no interval, nor outside
+    assert periods_line(found).startswith(
+        "All periods: 3 new counts, 0 corrected, 2 of periods that B lacks; 1 estimate is outside"
+    )
+    json.dumps(found, allow_nan=False)
+    table = pd.read_csv(tmp_path / PERIODS_CHANGE)
+    assert table[["id", "period", "count"]].to_numpy().tolist() == [
+        ["A", "2024-01", "left out"], ["B", "2024-01", "left out"], ["A", "2024-03", "new"],
+        ["B", "2024-03", "new"], ["A", "2024-04", "new"],
+    ]  # fmt: skip
+
+
+def test_areas_of_one_map_alone_are_told_elsewhere(tmp_path: Path) -> None:
+    a = _side(tmp_path / "a", [1, 2, 3, 4], [1, 2, 3, 4])
+    b = _side(tmp_path / "b", [1, 2, 3, 4], [1, 2, 3, 4], id=["A", "C"] * 2)
+    found = write_periods_change(a, b, tmp_path)
+    assert found is not None
+    assert (found["n_new"], found["n_left_out"], found["n_withdrawn"]) == (0, 0, 0)
 
 
 def test_a_map_of_one_period_has_none(tmp_path: Path) -> None:

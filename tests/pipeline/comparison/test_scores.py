@@ -59,7 +59,7 @@ def test_the_better_run_is_named(tmp_path, shift, said):
     found = compare_scores(*sides(tmp_path, evaluation(a), evaluation(shifted)), observed())
     (line,) = scores_lines(found)
     assert line.startswith(f"Held out by area: {said} +- ")
-    assert line.endswith("90% intervals cover 50% in A and 50% in B")
+    assert line.endswith("90 % intervals cover 50 % in A and 50 % in B")
 
 
 def test_a_run_beside_itself_shows_no_difference(tmp_path):

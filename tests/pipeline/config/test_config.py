@@ -91,6 +91,28 @@ def test_each_mistake_names_its_key_and_the_remedy(write, old, new, says):
     assert any(all(word in problem for word in says) for problem in found), found
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("gates: {coverage: [0.8, 1]}", "gates.coverage with labels: maps of rates have it"),
+        ("output: {exceedance: 0.5}", "output.exceedance with labels: maps of rates have it"),
+        ("time: {step: month}", "time: models of labels are of one period; remove `time`"),
+        ("time: {step: month, from: 2023-01, to: 2023-03}", "models of labels are of one period"),
+    ],
+)
+def test_labels_have_no_coverage_no_exceedance_and_no_months(write, more, says):
+    """Each passed, and nothing came of it; or the remedy led to the next mistake."""
+    kept = GOOD.splitlines()[1:6]
+    text = "\n".join([*kept, "model: {kind: pooled_gp}", more]).replace("counts:", "labels:")
+    (found,) = problems(write(text + "\n"))
+    assert says in found
+
+
+def test_results_in_memory_are_refused(write):
+    (found,) = problems(write(GOOD.replace("{dir: out,", '{dir: "memory://m/out",')))
+    assert "memory://m/out is in memory, and ends with the process; give a directory" in found
+
+
 def test_all_mistakes_are_told_at_once_with_their_lines(write):
     text = GOOD.replace("interval: 0.9", "interval: 9").replace("cases.csv", "no.csv")
     found = problems(write(text.replace("model:", "modle:")))

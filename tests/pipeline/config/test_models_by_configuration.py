@@ -13,9 +13,11 @@ import rasterio
 import yaml
 
 from geo.core.errors import InputError
+from pipeline.config.catalogue import catalogue
 from pipeline.config.context import StageContext
 from pipeline.config.reader import load_config
 from pipeline.core.progress import Silent
+from pipeline.evaluation.calibration_summary import KEY as CALIBRATION
 from pipeline.ingest.stage import ingest
 from pipeline.run.runner import run_stages
 from pipeline.store.bag_store import BagStore
@@ -78,8 +80,27 @@ def test_every_model_makes_maps_and_an_evaluation(model, shared):
     assert json.loads((out / "evaluation.json").read_text())["held_out"]["area"]
     fit = json.loads((out / "run.json").read_text())["stages"]["fit"]["summary"]
     # The default kernel of VBAgg has a linear part as well.
-    linear = "linear" in model.get("kernel", "") or model.get("kind", "vbagg") == "vbagg"
+    kind = model.get("kind", "vbagg")
+    linear = "linear" in model.get("kernel", "") or kind == "vbagg"
     assert set(fit["coefficients"]) == ({"wave", "north"} if linear else set())
+    # What has no uncertainty says so wherever an end or a probability is named.
+    flat = bool((read(out / "rate_sd.tif")[np.isfinite(rate)] == 0).all())
+    assert flat != next(each.has_spread for each in catalogue() if each.kind == kind)
+    evaluation = json.loads((out / "evaluation.json").read_text())
+    cautions = evaluation[CALIBRATION]["cautions"]
+    assert ([fit["no_uncertainty"]] == cautions) == flat
+    assert f"{kind} has no uncertainty" in fit["no_uncertainty"] or not flat
+    for name in ("rate_lower", "rate_upper", "rate_sd"):
+        with rasterio.open(out / f"{name}.tif") as source:
+            assert ("(the model has no uncertainty)" in source.descriptions[0]) == flat
+    with rasterio.open(out / "rate_mean.tif") as source:
+        assert source.descriptions[0] == "mean rate"
+
+
+def test_the_list_of_models_says_which_have_no_uncertainty():
+    flat = {each.kind for each in catalogue() if not each.has_spread}
+    assert flat == {"constant", "network", "nystrom"}
+    assert flat == {each.kind for each in catalogue() if "no uncertainty" in each.about}
 
 
 SURVEY = {"path": "cases.csv", "value": "cases", "tested": "n"}

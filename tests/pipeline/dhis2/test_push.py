@@ -81,7 +81,9 @@ def test_a_round_of_pushes(
     path, units, before = config(), dhis2.at_level(2), dict(dhis2.stored)
     assert main(["dhis2", "push", path]) == 0
     assert dhis2.stored == before
-    assert "24 values: 24 new, 0 changed, 0 unchanged" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "24 values: 24 new, 0 changed, 0 unchanged" in out
+    assert "Not sent (dry run; --send sends): 24 would be imported, 0 updated, 0 refused" in out
     assert main(["dhis2", "push", path, "--send"]) == 0
     sent = _sent(dhis2)
     assert len(sent) == 2 * 2 * len(units)
@@ -181,7 +183,8 @@ def test_what_the_server_refuses_is_told(
     first = f"(4 values, the first {fake.HIGH} of {full} in 202402)"
     expected = f"error: refused: E8022: Data set not usable with org unit(s): `{full}` {first}\n"
     assert err == expected
-    assert "20 imported, 0 updated, 4 refused" in out
+    imported = "imported" if send else "would be imported"
+    assert f"20 {imported}, 0 updated, 4 refused" in out
     assert len(_sent(dhis2)) == (20 if send else 0)
     dhis2.full_units = set()
     assert main(["dhis2", "push", config(), "--send"]) == 0

@@ -347,6 +347,23 @@ def test_nobody_tested_is_no_count_in_any_period(files: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("rate_per", "denominator"), [(1, "per person"), (100000, "per 100,000 people")]
+)
+def test_rates_are_per_what_the_report_says(files: Any, rate_per: int, denominator: str) -> None:
+    files.options = {"output": {"dir": "out", "rate_per": rate_per}}
+    profile = profile_of(files)
+    assert profile.rate == denominator
+    assert f" {denominator}, " in dict(profile_lines(profile))["counts"]
+
+
+def test_a_model_without_uncertainty_is_told_before_the_run(files: Any) -> None:
+    assert "output" not in dict(profile_lines(profile_of(files)))
+    files.options = {"model": {"kind": "constant"}}
+    told = dict(profile_lines(profile_of(files)))
+    assert told["output"].startswith("constant has no uncertainty: ")
+
+
 def test_labels_are_counted_of_the_areas_that_have_one(files: Any) -> None:
     files.cases = {area: str(int(n < 3)) for n, area in enumerate(files.ids)}
     files.cases["M07"] = files.cases["M08"] = ""

@@ -207,3 +207,29 @@ def test_a_mend_is_proposed_where_there_is_one(
     table.to_csv(tmp_path / "t.csv", index=False)
     assert _init(tmp_path) == 2
     assert "--fix" in capsys.readouterr().out.splitlines()[-1]
+
+
+def _twice(directory: Path, capsys: pytest.CaptureFixture[str], **columns: Any) -> str:
+    """Return what is said of two rows for each row of a table with these columns."""
+    table = _coded(directory).drop(columns="Cas")
+    both = pd.concat([table.assign(**{k: v[n] for k, v in columns.items()}) for n in (0, 1)])
+    both.assign(cases=np.arange(len(both)) + 7).to_csv(directory / "t.csv", index=False)
+    assert _init(directory) == 2
+    return capsys.readouterr().err
+
+
+def test_parts_of_a_count_are_told_from_periods(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for years in (("2021", "2021"), (["2021", "2022"] * 8,) * 2):
+        said = _twice(tmp_path, capsys, year=years, sex=("M", "F"))
+        assert "column 'District' has ids several times in one date of column 'year'" in said
+        assert "(such as A00 in 2021)" in said
+        assert "column 'sex' tells these rows apart: add them up, or keep one of them" in said
+    said = _twice(tmp_path, capsys, year=("2021", "2021"))
+    assert "keep one row of each, or add up parts" in said
+    said = _twice(tmp_path, capsys, sex=("M", "F"))
+    assert "no column of dates; give one row for each area" in said
+    said = _twice(tmp_path, capsys, year=("2021", "2021"), month=("3", "4"))
+    assert "in one date of column 'year'" in said
+    assert "write both in one, such as 2021-03" in said

@@ -66,7 +66,10 @@ def test_inside_and_outside_add_up_and_totals_are_kept(run):
     np.testing.assert_array_equal(zone["observed"], [known, np.nan, np.nan])
     counted = training.drop("M04")
     np.testing.assert_allclose(counted["reconciled_cases_upper"], counted["observed"], rtol=1e-9)
-    np.testing.assert_allclose(training.loc["M04", "reconciled_factor"], 1.0)
+    unchanged = training.loc["M04"]
+    assert unchanged["reconciled_factor"] == 1
+    for name in ("cases", "cases_lower", "cases_upper", "rate"):
+        assert unchanged[f"reconciled_{name}"] == pytest.approx(unchanged[name], rel=1e-12)
     np.testing.assert_allclose(zone.loc["a", "reconciled_cases_lower"], known, rtol=1e-9)
     np.testing.assert_allclose(
         zone.loc["b", "reconciled_cases"], training["reconciled_cases"][~training.index.isin(

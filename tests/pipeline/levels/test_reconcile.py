@@ -16,8 +16,9 @@ from geo.core.columns import AREA_ID
 from geo.core.errors import InputError, Problem
 from pipeline.config.context import StageContext
 from pipeline.config.level_schema import Reconcile
-from pipeline.levels.reconcile import LEAST, Conflict, Raked, Tier, rake
-from pipeline.levels.reconciled import Nodes, _report
+from pipeline.levels.kept_totals import kept_totals, not_kept, tag_text
+from pipeline.levels.reconcile import LEAST, Conflict, Raked, Tier, mean_totals, rake
+from pipeline.levels.reconciled import Nodes, _report, misses
 from pipeline.prediction.stage import predict_stage
 from pipeline.store.level_areas import Level, bare_level, nested_order, read_level_frames
 from tests.bands import read
@@ -110,6 +111,54 @@ def test_of_totals_that_contradict_the_level_listed_first_holds():
     assert [c.kept for c in raked.conflicts] == [False]
     np.testing.assert_allclose(raked.tiers[2].total[0], district, rtol=1e-9)
     np.testing.assert_allclose(raked.tiers[1].total[0], [250, 210, 130], rtol=1e-9)
+
+
+def test_totals_that_are_kept_are_told_from_those_that_are_not():
+    """What is dropped or scaled for other totals is neither missing nor added up to."""
+    district, levels = [90, 110, 50, 150, 60, 130], ("region", "district", "country")
+    tiers, people, *_ = tree([300, 210, NAN], district)
+    raked = rake(tiers, people)
+    kept = kept_totals(raked.tiers, levels)
+    assert kept == {"region": [2, 2], "district": [3, 6], "country": [0, 0]}
+    assert list(not_kept(raked.tiers, "tot")) == [
+        "no area of the level country has a total in tot",
+        "3 of 6 totals of the level district are scaled: those of areas around contradict and hold",
+    ]
+    assert tag_text("tot", kept) == "to tot of region, district (3 of 6); not of country"
+    other, people, *_ = tree(
+        [NAN] * 3, district, country=[9000], rest=[0] * 3, order=("district", "region", "country")
+    )
+    raked = rake(other, people)
+    kept = kept_totals(raked.tiers, ("district", "country"))
+    assert kept == {"district": [6, 6], "country": [0, 1]}
+    assert next(not_kept(raked.tiers, "tot")) == (
+        "the only total of the level country is dropped: those of the parts contradict and hold"
+    )
+    assert tag_text("tot", kept) == "to tot of district; not of country"
+    assert tag_text("tot", {"country": [0, 1]}) == "to no total of tot"
+
+
+def test_what_no_total_changes_keeps_the_mean_of_the_map():
+    """The mean of its draws has a Monte Carlo error, and would be a second number."""
+    district = [90, 110, NAN, NAN, 60, NAN]
+    tiers, people, drawn, extra = tree([300, NAN, NAN], district, rest=[1, 0, 0])
+    exact = 1.02 * drawn.mean(axis=0)
+    region = np.bincount(PARENT, exact) + np.append(1.02 * extra.mean(axis=0)[:1], [0, 0])
+    raked = rake(tiers, people)
+    country, regions, districts = mean_totals(
+        raked.tiers, [region.sum(keepdims=True), region, exact]
+    )
+    drawn_mean = raked.tiers[2].total.mean(axis=0)
+    np.testing.assert_allclose(districts[[0, 1, 2, 4]], drawn_mean[[0, 1, 2, 4]], rtol=1e-12)
+    np.testing.assert_array_equal(districts[[3, 5]], exact[[3, 5]])
+    np.testing.assert_allclose(regions, [300, 60 + exact[3], exact[5]], rtol=1e-12)
+    np.testing.assert_allclose(country, regions.sum(), rtol=1e-12)
+
+
+def test_a_total_of_nought_is_met_by_next_to_nothing():
+    """No sum of pixels that a neighbour shares is exactly 0."""
+    fitted, totals = np.array([1e-9, 0.5, 100.0, 100.2]), np.array([0.0, 0.0, 100.0, 100.0])
+    assert misses(fitted, totals).tolist() == [False, True, False, True]
 
 
 def test_parts_that_already_exceed_the_total_leave_something_to_the_others():

@@ -300,6 +300,7 @@ def test_models_that_no_time_is_known_of(changed: Any, country: Path) -> None:
         ("(?m)^counts: .*$", "labels: {path: labels.csv, id: area_id, value: label}"),
         ("(?m)^model: .*$", "model: {kind: blrt}"),
         ("(?m)^fit: .*$", "fit: {seed: 1}"),
+        (r"exceedance: \[50, 100\], ", ""),
         ("(?m)^truth: .*$", ""),
     )
     found = plan_run(load_config(path))

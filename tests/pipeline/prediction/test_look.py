@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import xml.etree.ElementTree as ET
@@ -47,6 +48,16 @@ def results(world, predicted, tmp_path_factory):
             figure = draw_preview(config, out, "better: by area yes", files, borders)
     assert "better: by area yes" in [text.get_text() for text in figure.texts]
     return config, out, panels
+
+
+def test_the_scale_bar_is_seen_on_dark_pixels_and_intervals_are_not_rounded(results):
+    _, _, panels = results
+    axes = panels[0][0]
+    (bar,) = axes.lines
+    text = next(each for each in axes.texts if each.get_text().endswith(" km"))
+    assert all(each.get_path_effects() for each in (bar, text))
+    legend = axes.figure.axes[2].get_legend().get_title().get_text()
+    assert re.fullmatch(r"90 % predictive interval\n\([\d.]+ % inside, in sample\)", legend)
 
 
 def _items(path):

@@ -170,7 +170,7 @@ def test_the_total_by_hand() -> None:
     assert found["share_below"] == 0
 
 
-def test_totals_that_differ_by_more_than_their_interval_are_told_with_the_reason() -> None:
+def test_totals_that_differ_by_more_than_chance_are_told_with_the_reason() -> None:
     draws = hand_draws()
     total = fitted_total(draws, 0.5)
     ids = ["a", "b", "c"]
@@ -181,7 +181,7 @@ def test_totals_that_differ_by_more_than_their_interval_are_told_with_the_reason
 
     told = explain_difference(total, draws, ids, model(area_sd=0.5))
     assert told is not None
-    assert "fitted total 38 (50 % interval 35 to 38) does not hold the observed 22" in told
+    assert "fitted total 38 (99 % interval 35 to 49) does not hold the observed 22" in told
     assert "area effect (sd 0.5 of the log)" in told
     assert "below 0.88 of their fitted count" in told  # the median of a log-normal of mean 1
     assert told.endswith("largest in a +15, b +1, c +0")
@@ -189,8 +189,12 @@ def test_totals_that_differ_by_more_than_their_interval_are_told_with_the_reason
         explain_difference(total, draws, ids, model("negative_binomial", size=4.0))
     )
     assert "kernel" in str(explain_difference(total, draws, ids, model()))
-    near = replace(draws, y=np.array([11.0, 25.0, 2.0]), least=None, most=None)
-    assert explain_difference(fitted_total(near, 0.5), near, ids, model()) is None
+    of_period = explain_difference(total, draws, ids, model(), "2024-01")
+    assert str(of_period).startswith("the fitted total 38 of 2024-01 (99 % interval")
+    # Half of all totals are outside an interval of 50 %: no cause is told of them.
+    for most in (25.0, 32.0):
+        near = replace(draws, y=np.array([11.0, most, 2.0]), least=None, most=None)
+        assert explain_difference(fitted_total(near, 0.5), near, ids, model()) is None
 
 
 def test_half_of_the_area_effects_are_below_their_median() -> None:
@@ -210,6 +214,12 @@ def test_the_scale_of_a_source_is_the_median_that_the_report_has() -> None:
     row = {"n": 59, "value": 108.0, "tested": None, "expected": 115.0, "inside": 1.0}
     (line,) = told_points({"dhs": {**row, "parameters": {"scale": scale}}})
     assert line.endswith("scale 24.4 (20.7 to 29.1)")
+    assert "59 values, 108 observed, 115 expected; 100 % of the values in their int" in line
+    alone = {**row, "n": 1, "parameters": {}}
+    assert told_points({"dhs": alone, "mis": {**alone, "inside": 0.0}}) == [
+        "points.dhs: 1 value, 108 observed, 115 expected; inside its interval",
+        "points.mis: 1 value, 108 observed, 115 expected; outside its interval",
+    ]
     del scale["median"]  # of draws that are no chain, as in the report
     (line,) = told_points({"dhs": {**row, "parameters": {"scale": scale}}})
     assert line.endswith("scale 24.9 (20.7 to 29.1)")

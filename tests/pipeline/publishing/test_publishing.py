@@ -611,7 +611,19 @@ def test_a_count_far_from_foreseen_comes_first_and_a_fit_that_is_due_is_told(tmp
     done = publish(config, force=True, progress=progress)
     assert "publish: warning: a new fit is due, for few draws suit the counts: `disagg" in said[0]
     about = json.loads((done.directory / "version.json").read_text())
-    assert about["refit"] == "few draws suit the counts"
+    assert (about["refit"], about["no_uncertainty"]) == ("few draws suit the counts", "")
+
+
+def test_a_map_without_uncertainty_is_published_with_a_warning(tmp_path):
+    config = build(tmp_path, model={"kind": "constant"})
+    leave_run(config, 0.05, evaluation=against_one_rate(area=WON, block=WON))
+    said, progress = list[str](), Silent()
+    progress.log = said.append
+    done = publish(config, progress=progress)
+    assert done.status == "published"
+    assert "publish: warning: constant has no uncertainty: the lower and the upper end" in said[0]
+    about = json.loads((done.directory / "version.json").read_text())
+    assert about["no_uncertainty"].startswith("constant has no uncertainty")
 
 
 @pytest.mark.parametrize(("gains", "status"), [(UNCLEAR, "held"), (WON, "published")])

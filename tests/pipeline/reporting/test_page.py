@@ -9,6 +9,7 @@ import os
 import re
 import runpy
 import sys
+from dataclasses import replace
 
 import geopandas as gpd
 import numpy as np
@@ -331,6 +332,44 @@ def test_reconciled_maps_are_said_in_words(finished):
     )
     told = dict(asked.what_was_asked(config, {"n_areas": 9, "n_pixels": 99}))
     assert told["Reconciled"].startswith("a second set of maps, scaled to add up to the reported")
+
+
+def test_only_totals_that_are_kept_are_said_to_be_added_up_to(finished):
+    reconcile = Reconcile(to="tot", levels=("training", "country"))
+    output = finished.config.output.model_copy(update={"reconcile": reconcile})
+    config = finished.config.model_copy(update={"output": output})
+    why = "the only total of the level country is dropped: those of its parts hold"
+    scaled = {"kept": {"training": [9, 9], "country": [0, 1]}, "not_kept": [why]}
+    first, second = reconciled_words(config, scaled)
+    assert "add up to column “tot” of the level training. All other" in first
+    assert second == f"T{why[1:]}."
+    told = dict(asked.what_was_asked(config, {"n_areas": 9, "n_pixels": 99}, scaled))
+    assert told["Reconciled"] == (
+        f"a second set of maps, scaled to add up to column “tot” of the level training; {why}"
+    )
+    none = {"kept": {"training": [0, 9], "country": [0, 0]}}
+    assert "no total: none of column “tot” could be kept" in reconciled_words(config, none)[0]
+
+
+def test_a_model_without_uncertainty_says_so_first(finished, copied):
+    model = finished.config.model.model_copy(update={"kind": "nystrom"})
+    output = finished.config.output.model_copy(update={"exceedance": (50.0,)})
+    changed = finished.config.model_copy(update={"model": model, "output": output})
+    told = dict(asked.what_was_asked(changed, {"n_areas": 9, "n_pixels": 99}))
+    assert told["Intervals"].startswith("none: the model has no uncertainty")
+    assert told["Thresholds"] == (
+        "probability that the rate is above 50 (the model has no uncertainty)"
+    )
+    replace(finished, config=changed).report(copied)
+    page = (copied / "report.html").read_text(encoding="utf-8")
+    beware = page.partition("What to beware of")[2]
+    assert beware.index("Nystrom has no uncertainty: ") == beware.index("<li>") + len("<li>")
+    assert "of the posterior;" not in page
+    assert "and its uncertainty</h2>" not in page
+    assert "from, to: no interval (the model has no uncertainty), but the fitted rate" in page
+    assert "lower and upper are the same: the model has no uncertainty" in page
+    assert "of the posterior; those of areas" in finished.page()
+    assert "no uncertainty" not in finished.page()
 
 
 def test_a_model_of_areas_alone_is_not_said_to_map_pixels(finished):

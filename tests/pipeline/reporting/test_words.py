@@ -74,6 +74,13 @@ def test_people_without_a_label_are_in_areas_without_a_label():
     assert "in areas without a label: predicted only" in words
 
 
+def test_one_area_is_one():
+    balance = {"unit": "people", "people": {}, "cases": {}, "areas": {"left_out": ["M03"]}}
+    assert cautions({}, {}, balance, "one rate") == ["1 area is not in the fit: M03."]
+    balance["areas"]["left_out"].append("M04")
+    assert cautions({}, {}, balance, "one rate") == ["2 areas are not in the fit: M03, M04."]
+
+
 def test_a_period_without_a_case_is_a_map_of_upper_limits():
     cases = {"unit": "cases", "given": 0.0}
     balance = {"unit": "people", "people": {}, "cases": cases}

@@ -84,7 +84,8 @@ class ResponseConformance:
         templates += [*response.facts, *response.layers.values()]
         for text in templates:
             assert not re.search(r"[{}]", response.fill(text)), text
-        assert response.fill(response.sheet_note, level="90 %", Rates="R")
+        more = {"ends": "90 % interval of", "level": "90 %", "Rates": "R"}
+        assert response.fill(response.sheet_note, **more)
         assert FIT_PICTURES[response.fit_picture].title
 
     def test_its_columns_are_those_of_its_table(self, response):

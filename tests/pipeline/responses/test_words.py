@@ -86,6 +86,19 @@ def test_what_is_no_number_of_people_has_no_map_of_cases(files):
     assert plain["cases_mean"].unit == "births"
 
 
+def test_without_people_no_map_is_of_people(files):
+    config = _config(
+        files,
+        population=None,
+        grid={"like": "wave.tif"},
+        output={"mask": "all"},
+    )
+    found = {layer.name: layer.description for layer in layers(config)}
+    assert found["cases_mean"] == "expected cases in the whole of a pixel"
+    assert found["cases_outside_mean"] == "expected cases, outside every area"
+    assert not any("people" in text for text in found.values())
+
+
 AVERAGES = {"model": NORMAL, "counts": {"weight": "ha"}, "output": {"rate_per": 1000}}
 
 
@@ -131,7 +144,7 @@ def test_a_rate_of_a_series_is_of_each_period(given: dict[str, Any], unit: str) 
         Given("counts", "n", **{"likelihood": LIKELIHOODS["poisson"], "step": "month"} | given)
     )
     assert response.rate_unit == unit
-    assert " a " not in response.unit_per(1)  # by which maps of one period are compared with it
+    assert " a " not in response.unit_per(1)
 
 
 def test_areas_without_a_value_are_told_by_the_noun_of_the_response() -> None:
@@ -140,3 +153,46 @@ def test_areas_without_a_value_are_told_by_the_noun_of_the_response() -> None:
         "6 areas without a count: prevalences in areas.csv, but no expected positives, as the "
         "exposure of some (people tested) is not known"
     )
+
+
+@pytest.mark.parametrize(
+    ("per", "denominator"),
+    [(1, "per person"), (1000, "per 1,000 people"), (1e6, "per 1,000,000 people"),
+     (0.5, "per 0.5 people")],
+)  # fmt: skip
+def test_denominators_are_written_out(per: float, denominator: str) -> None:
+    response = response_of(Given("counts", "n", LIKELIHOODS["poisson"], rate_per=per))
+    assert response.rate_unit == f"cases {denominator}"
+    assert response.per_exposure(per) == denominator
+
+
+def test_one_area_without_a_value_is_one() -> None:
+    given = Given("counts", "n", LIKELIHOODS["binomial"], tested="tested")
+    said = response_of(given).expected_elsewhere({"n": 1, "expected": None})
+    assert said.startswith("1 area without a count: ")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"unit": "t/ha", "weight_unit": "ha"},
+         "an average of 1.92 t/ha expected (50 % predictive interval 1.76 to 2.02), over 634 ha"),
+        ({}, "an average of 1.92 expected (50 % predictive interval 1.76 to 2.02), over 634 ares"),
+    ],
+)  # fmt: skip
+def test_averages_of_areas_without_a_value_are_averages(more: dict[str, Any], said: str) -> None:
+    """The totals are in values times weights: no t/ha."""
+    given = Given("counts", "n", LIKELIHOODS["gamma"], weight="ares", interval=0.5, **more)
+    sums = {"people": 634.0, "expected": 1218.0, "count_lower": 1114.0, "count_upper": 1283.0}
+    found = response_of(given).expected_elsewhere({"n": 1, **sums})
+    assert found == f"1 area without a value: {said}"
+    unknown = {"n": 2, **dict.fromkeys(sums)}
+    assert response_of(given).expected_elsewhere(unknown).endswith("is not known")
+
+
+@pytest.mark.parametrize(("interval", "said"), [(0.975, "97.5 %"), (0.995, "99.5 %")])
+def test_intervals_are_not_rounded(interval: float, said: str) -> None:
+    given = Given("counts", "n", LIKELIHOODS["poisson"], interval=interval)
+    sums = {"people": 10.0, "expected": 3.0, "count_lower": 1.0, "count_upper": 9.0}
+    found = response_of(given).expected_elsewhere({"n": 2, **sums})
+    assert f"({said} predictive interval 1 to 9)" in found

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from models.core.errors import BagsError
 from pipeline.store.bag_store import BagStore, StoreLayout
 from pipeline.store.block_source import StoreBlockSource
 from pipeline.training.fit import fit
+from pipeline.training.stage import _told
 from tests.pipeline.stores import write_store
 
 # One fit each: fits within fits have tests of their own below.
@@ -228,3 +230,10 @@ def test_the_choice_of_the_start_is_interrupted_in_the_middle_of_an_epoch(
     assert again.done == pytest.approx(2)
     _assert_same(whole, parts, store)
     assert whole.selection_ == parts.selection_
+
+
+def test_a_fit_of_one_epoch_says_so() -> None:
+    training: Any = SimpleNamespace(stopped=None, converged=True, epoch=1)
+    assert _told(training, {}) == "converged after 1 epoch"
+    training.converged = False
+    assert _told(training, {}).startswith("the bound still rose after 1 epoch (fit.max_epochs)")
