@@ -468,7 +468,8 @@ def _balance(
         draws = draws.select(counted)
         clusters = None if tables.functions is None else tables.functions.clusters
         total = fitted_total(draws, config.output.interval, deviations, clusters)
-        why = explain_difference(total, draws, list(areas.ids), model)
+        period = None if config.series is None else config.period
+        why = explain_difference(total, draws, list(areas.ids), model, period)
         if why is not None:
             progress.log(f"predict: warning: {why}")
     balance = balance_of(areas)

@@ -17,7 +17,7 @@ from geo.grids.grid import Grid
 from geo.grids.positions import Positions
 from models.aggregate.paired import draw_pair, what_differs
 from pipeline.cli.main import main
-from pipeline.comparison import pixels
+from pipeline.comparison import compare, pixels
 from pipeline.comparison.areas import change_by_tables
 from pipeline.comparison.compare import compare_sides
 from pipeline.comparison.differences import in_words, what_differed
@@ -232,6 +232,12 @@ def test_another_kernel_is_compared_by_independent_draws(runs):
     other = models.load(runs / "out-b" / "work" / "model")
     other.state_.params["w"][0, 0] += 1e-9
     assert what_differs(model, other) == "the inducing points"
+
+
+def test_what_keeps_draws_from_being_paired_is_a_sentence(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(compare, "what_differs", lambda *_: "the inducing points")
+    report = compare_sides(*sides(runs), tmp_path / "change", Silent())
+    assert "draws are independent: A and B differ in the inducing points" in report["notes"]
 
 
 def test_messages_of_what_cannot_be_compared(runs, tmp_path, capsys):
