@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.aggregate.profile_bound import Profile
+from models.aggregate.profile_bound import Point, Profile
 from models.backend.blas import on_all_cores
 from models.core.errors import NumericalError
 from models.core.protocol import Arrays, State, Stats, override
@@ -38,6 +38,7 @@ from models.temporal.basis import Basis
 from models.temporal.path_prior import PathPrior, Smoothed
 from models.temporal.sites import (
     LEAST,
+    LEVEL,
     SITE,
     Arrow,
     Site,
@@ -71,6 +72,8 @@ class Visited:
     ----------
     bound : float
         Nats.
+    levels : list of float
+        Of the site of each visited period.
     sums : list of Stats
         Of each visited period; like ``d_cov`` and ``wide`` empty where no slopes were asked for.
     d_mean, d_cov : list of (n_value,) float64, list of Arrow
@@ -86,6 +89,7 @@ class Visited:
     """
 
     bound: float
+    levels: list[float]
     sums: list[Stats]
     d_mean: list[np.ndarray]
     d_cov: list[Arrow]
@@ -97,9 +101,9 @@ class Visited:
 
 
 class _Told(NamedTuple):
-    """What a period tells: its part of the bound, ``d_mean``, the site asked for; of slopes all."""
+    """What a period tells: its site's level, ``d_mean``, the site asked for; of slopes all."""
 
-    bound: float
+    level: float
     d_mean: np.ndarray
     asked: Site
     slopes: tuple[Stats, Arrow, Site] | None
@@ -178,7 +182,7 @@ class TemporalProfile(Profile[Visited]):
             return {**shared, **basis.block_arrays(now.mean[t], now.cov[t])}
 
         def told(t: int, own: Stats) -> _Told:
-            bound = own.bound - sites[t].expected(now.mean[t], now.cov[t])
+            level = own.bound - sites[t].expected(now.mean[t], now.cov[t])
             d_mean = basis.values(own.sums["alpha"])
             by_cov = -1.0 * Arrow.named(own.sums, "q")
             if "cov" in own.sums:
@@ -187,12 +191,13 @@ class TemporalProfile(Profile[Visited]):
             if not (np.isfinite(d_mean).all() and np.isfinite(d_cov.shared).all()):
                 raise NumericalError(sparse_gp.NOT_FINITE)
             plus, wide = signed_roots(-2.0 * d_cov, split)
-            return _Told(bound, d_mean, plus, (own, d_cov, wide) if slopes else None)
+            return _Told(level, d_mean, plus, (own, d_cov, wide) if slopes else None)
 
-        bound, target = now.log_z + self._log_prior(state), list(sites)
+        target = list(sites)
         found = self._ask(self._periods, params_of, slopes, told)
+        levels = [own.level for own in found]
+        bound = now.log_z + self._log_prior(state) + sum(levels)
         for t, own in zip(self._periods, found, strict=True):
-            bound += own.bound
             target[t] = replace(own.asked, linear=own.d_mean + own.asked.times(now.mean[t]))
         d_means, wanted = [own.d_mean for own in found], [own.asked for own in found]
         sums, d_covs, wides = (
@@ -205,7 +210,9 @@ class TemporalProfile(Profile[Visited]):
             left += 0.5 * float(off @ (ahead.mean[t] - now.mean[t]))
             narrowed = now.cov[t] - ahead.cov[t]
             left += 0.25 * (plus.precision.dot(narrowed) - sites[t].precision.dot(narrowed))
-        return Visited(bound, sums, d_means, d_covs, wanted, wides, target, ahead, abs(left))
+        return Visited(
+            bound, levels, sums, d_means, d_covs, wanted, wides, target, ahead, abs(left)
+        )
 
     @override
     def _stepped(self, state: State, found: Visited, rate: float, longest: float) -> State:
@@ -232,6 +239,26 @@ class TemporalProfile(Profile[Visited]):
         state = replace(state, params={**state.params, **packed(target)})
         self._held = (state.params, self._held[1], ahead) if self._held else None
         return state
+
+    @override
+    def _finished(
+        self, at: Point, found: Visited, tolerance: float, *, slopes: bool, had: bool = False
+    ) -> Point:
+        """Return a point as any other's, whose sites have their levels."""
+        end = super()._finished(at, found, tolerance, slopes=slopes, had=had)
+        return replace(end, state=self._levelled(end.state, found.levels))
+
+    def levelled(self, state: State) -> State:
+        """Return a state whose visited sites have the levels of these data; of one pass."""
+        return self._levelled(state, self._found(state, slopes=False).levels)
+
+    def _levelled(self, state: State, levels: Sequence[float]) -> State:
+        level = np.array([site.level for site in unpacked(state.params, Split.of(state.fixed))])
+        level[self._periods] = levels
+        params = {**state.params, LEVEL: level}
+        if self._held and self._held[0] is state.params:  # the posterior is the same
+            self._held = (params, *self._held[1:])
+        return replace(state, params=params)
 
     # -- the gradient ----------------------------------------------------------------------------
 

@@ -24,7 +24,13 @@ import numpy as np
 from models.backend.blas import on_all_cores
 from models.core.protocol import Arrays, State
 
-LINEAR, ROOT, LOAD, OWN = SITE = ("site_linear", "site_root", "site_load", "site_own")
+LINEAR, ROOT, LOAD, OWN, LEVEL = SITE = (
+    "site_linear",
+    "site_root",
+    "site_load",
+    "site_own",
+    "site_level",
+)
 # Precision of a site that counts as none, where the prior's is 1. ``q`` without it loses a quarter
 # of its square, nats; the filter's work goes by the rank of what is left.
 LEAST = 1e-4
@@ -169,6 +175,10 @@ class Site:
     own : (n_own,) float64
         ``d``.
     split : Split
+    level : float
+        ``E_q log p(y_t | f_t) - E_q log site_t``, nats: the logarithm of the factor by which the
+        likelihood is above the site. ``log Z`` is without it. Not a number where nobody told it:
+        models of before had none.
     """
 
     linear: np.ndarray
@@ -176,12 +186,13 @@ class Site:
     load: np.ndarray
     own: np.ndarray
     split: Split
+    level: float = np.nan
 
     @classmethod
     def none(cls, split: Split) -> Site:
         """Return that of a period without data."""
         root, load = np.zeros((0, split.shared.size)), np.zeros((split.shared.size, split.n_own))
-        return cls(np.zeros(split.n_value), root, load, np.zeros(split.n_own), split)
+        return cls(np.zeros(split.n_value), root, load, np.zeros(split.n_own), split, 0.0)
 
     @classmethod
     def narrow(cls, split: Split, width: float, mean: np.ndarray) -> Site:
@@ -311,7 +322,8 @@ def packed(sites: Sequence[Site], most: int = 0) -> Arrays:
     root = np.zeros((len(sites), most, sites[0].root.shape[1]))
     for t, site in enumerate(sites):
         root[t, : site.root.shape[0]] = site.root
-    found = {LINEAR: np.stack([site.linear for site in sites]), ROOT: root}
+    level = np.array([site.level for site in sites])
+    found = {LINEAR: np.stack([site.linear for site in sites]), ROOT: root, LEVEL: level}
     if sites[0].own.size:
         found |= {name: np.stack([getattr(site, of) for site in sites]) for name, of in AREAS}
     return found
@@ -326,7 +338,10 @@ def unpacked(params: Mapping[str, np.ndarray], split: Split) -> list[Site]:
     for t, (linear, root) in enumerate(zip(params[LINEAR], params[ROOT], strict=True)):
         used = int(np.flatnonzero(root.any(axis=1)).max(initial=-1)) + 1
         load, own = (params[name][t] if name in params else getattr(none, of) for name, of in AREAS)
-        found.append(Site(linear, root[:used], load, own, split))
+        site = Site(linear, root[:used], load, own, split)
+        nothing = site.empty and not linear.any()
+        level = float(params[LEVEL][t]) if LEVEL in params else 0.0 if nothing else np.nan
+        found.append(replace(site, level=level))
     return found
 
 
@@ -341,7 +356,8 @@ def together(state: State) -> State:
         sites = []
         for site in unpacked(params, split):
             root = site.whole_root()
-            sites.append(replace(Site.none(whole), linear=site.linear, root=root))
+            none = Site.none(whole)
+            sites.append(replace(none, linear=site.linear, root=root, level=site.level))
         return packed(sites)
 
     fixed = {name: each for name, each in state.fixed.items() if name != "own"}
@@ -354,7 +370,7 @@ def together(state: State) -> State:
             for k in range(n)
         ]
         most = max(part[ROOT].shape[1] for part in parts)
-        members[LINEAR] = np.stack([part[LINEAR] for part in parts])
+        members |= {name: np.stack([part[name] for part in parts]) for name in (LINEAR, LEVEL)}
         members[ROOT] = np.stack([filled(part[ROOT][None], most)[0] for part in parts])
     params |= joined(state.params)
     return replace(state, fixed=fixed, params=params, members=members)
@@ -382,13 +398,15 @@ def carried(
     """
 
     def one(site: Site) -> Site:
-        shared, own = site.split.parts(site.linear - site.times(raised))
+        shift = site.times(raised)
+        shared, own = site.split.parts(site.linear - shift)
         return Site(
             site.split.join(turn.T @ shared, ratio * own),
             site.root @ turn,
             turn.T @ site.load / ratio,
             site.own * ratio**2,
             site.split,
+            site.level + float(raised @ (site.linear - 0.5 * shift)),
         )
 
     return on_all_cores(one, sites)

@@ -1,9 +1,18 @@
 """A new month without a refit: the sites of new or corrected periods alone, all else held.
 
 The filter takes the new period in, a few natural steps visit its pixels alone, and the smoother
-takes what it says back. Under each draw of the hyperparameters; their weights follow what each had
-predicted of the new counts. The cost in pixels is that of the new periods; the driver's algebra is
-linear in all.
+takes what it says back. Under each draw of the hyperparameters ``theta_k``, whose weights are those
+of sequential importance sampling (Chopin 2002, Biometrika 89(3), 539-551),
+
+    w_k <- w_k p(y_new | all others, theta_k) / p(y_old | all others, theta_k),
+
+with ``y_old`` what was known of the same periods: 1 where that was nothing. The weights of the fit,
+or of an earlier update, have it in them; undivided it would count twice. Both densities are bounds
+at the best sites, ``p(y_t | f_t)`` near ``exp(level_t) site_t``:
+
+    log p(y_V | others) = log Z(all sites) + sum_{t in V} level_t - log Z(without those of V).
+
+The cost in pixels is that of the new periods; the driver's algebra is linear in all.
 """
 
 from __future__ import annotations
@@ -40,8 +49,10 @@ class Update:
     times : (n,) float64
         Of the visited periods.
     evidence : (n_part,) float64
-        Log density of their responses given all others, under each draw of the hyperparameters,
-        nats (a bound).
+        Log density of their responses given all others, at the optimum and under each draw of the
+        hyperparameters, nats (a bound).
+    known : (n_part,) float64
+        The same of what had been known of them; 0 where that was nothing.
     passes : int
         Over the visited pixels, all draws together.
     """
@@ -49,6 +60,7 @@ class Update:
     state: State
     times: np.ndarray
     evidence: np.ndarray
+    known: np.ndarray
     passes: int
 
 
@@ -102,24 +114,31 @@ def updated(
     fixed = {**state.fixed, "times": times}
     split = Split.of(state.fixed)
     found: list[State] = []
-    evidence, passes = [], 0
+    evidence: list[float] = []
+    known: list[float] = []
+    passes, among, none = 0, [t - first for t in visited], Site.none(split)
     threads, fitted = n_thread or os.cpu_count() or 1, cast(Model, model)
     with block_executor(fitted, source, threads, find_device(device)) as executor:
+        ask = _asking(executor, source, first)
         for own in (replace(state, members={}), *member_states(state)):
             sites, fresh = _placed(own, times, visited)
             own = replace(own, fixed=fixed)
             space = model.state_space(own).after(sites[:first])
+            before, told = _told_before(model, ask, space, own, sites[first:], among)
             sites[first:] = _expected(model, space, own, sites[first:], fresh, found, first)
-            profile = TemporalProfile(
-                model, _asking(executor, source, first), [t - first for t in visited], space
-            )
+            profile = TemporalProfile(model, ask, among, space)
             start = replace(own, params={**own.params, **packed(sites[first:])})
             at = profile.at(start, tolerance, slopes=False)
-            none = Site.none(split)
-            without = [none if t in visited else site for t, site in enumerate(sites)][first:]
-            evidence.append(at.value - space.smooth(without).log_z - model.log_prior(own)[0])
-            passes += at.passes
-            after = packed([*sites[:first], *unpacked(at.state.params, split)])
+            now = unpacked(at.state.params, split)
+            without = [none if t in among else site for t, site in enumerate(now)]
+            log_z = space.smooth(without).log_z
+            evidence.append(_density(profile.smoothed(at.state)[1].log_z, now, among) - log_z)
+            passes += at.passes + told
+            # Without anything known of them that is 0, and no smoother is needed to say so.
+            held = any(before[t].level for t in among)
+            was = _density(space.smooth(before).log_z, before, among) if held else log_z
+            known.append(was - log_z)
+            after = packed([*sites[:first], *now])
             found.append(replace(own, params={**own.params, **after}))
     model.forget_kernels()
     mode, *parts = found
@@ -127,7 +146,8 @@ def updated(
     if parts:
         rank = max(part.params[ROOT].shape[1] for part in parts)
         names = [name for name in state.members if name not in (WEIGHT, *SITE)]
-        weight = state.members[WEIGHT] * np.exp(np.array(evidence[1:]) - max(evidence[1:]))
+        gained = np.array(evidence[1:]) - known[1:]
+        weight = _reweighted(state.members[WEIGHT], gained)
         members = {
             **{name: state.members[name] for name in names},
             **{
@@ -136,10 +156,45 @@ def updated(
                 if name != ROOT and name in mode.params
             },
             ROOT: np.concatenate([filled(part.params[ROOT][None], rank) for part in parts]),
-            WEIGHT: weight / weight.sum(),
+            WEIGHT: weight,
         }
     final = replace(state, params=mode.params, fixed=mode.fixed, members=members, memory={})
-    return Update(final, times[visited], np.array(evidence), passes)
+    return Update(final, times[visited], np.array(evidence), np.array(known), passes)
+
+
+def _density(log_z: float, sites: Sequence[Site], among: Sequence[int]) -> float:
+    """Return the log density of the responses of some periods; that of the others' as sites say."""
+    return log_z + sum(sites[t].level for t in among)
+
+
+def _reweighted(weight: np.ndarray, gained: np.ndarray) -> np.ndarray:
+    """Return weights (n_part,) times the exponentials of (n_part,) nats; their sum is 1."""
+    with np.errstate(divide="ignore"):
+        found = np.log(weight) + gained
+    found = np.exp(found - found.max())
+    return np.asarray(found / found.sum())
+
+
+def _told_before(
+    model: TemporalModel,
+    ask: Evaluate,
+    space: PathPrior,
+    state: State,
+    sites: Sequence[Site],
+    among: Sequence[int],
+) -> tuple[list[Site], int]:
+    """Return sites as they were, with all levels of the visited ones, and the passes that it took.
+
+    A model of before kept no levels, and its old responses are gone. There the new ones tell the
+    level, at the sites that the old ones had: exact where none has changed. Where some have, their
+    own ratio of densities is missing, and the weights change by too little.
+    """
+    lost = [t for t in among if np.isnan(sites[t].level)]
+    if not lost:
+        return list(sites), 0
+    was = replace(state, params={**state.params, **packed(sites)})
+    levelled = TemporalProfile(model, ask, lost, space).levelled(was)
+    return unpacked(levelled.params, Split.of(state.fixed)), 1
 
 
 def _asking(executor: Executor, source: PeriodSource, first: int) -> Evaluate:

@@ -34,6 +34,7 @@ _DATA = ("work/bags.zarr", "work/series.json")
 SURPRISE = 0.01
 #: Draws of the hyperparameters, by their weights, below which a fit is proposed.
 FEW_MEMBERS = 2.0
+_FEW = "few draws of the hyperparameters suit the new counts"
 SURPRISE_DRAWS = 200
 #: Standard deviations, of the logarithm of a count, from which one is told that lies outside all
 #: draws: a digit too many, an area taken for another.
@@ -77,7 +78,8 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     -------
     dict or None
         The summary of the fit, with ``updated``: by period, what had been foreseen of its counts;
-        ``far``: by period, of this and earlier updates, the counts far from what was foreseen;
+        ``far`` and ``off``: by period, of this and earlier updates, until they are corrected, the
+        counts far from what was foreseen, and the probability of counts that were off together;
         ``refit``: why a new fit is proposed, empty if it is not. None where a new fit is due, and
         the context leaves it the choice.
 
@@ -116,7 +118,8 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     place, cap = context.place("work/thinned-fit.zarr"), sized_to.fit.area_pixels
     stores = store.thinned(place, cap, config.fit.seed)
     source = store.source(stores)
-    periods, told, far = [], {}, dict(before.get("far", {}))
+    periods, told = [], {}
+    far, off = dict(before.get("far", {})), dict(before.get("off", {}))
     for label in labels:
         number = store.periods.index(label)
         bags = source.of_period(number)
@@ -126,13 +129,17 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
             told[label], far[label] = _foreseen(
                 context, model, store, number, corrected=known is not None
             )
+            was_off = off.pop(label, None) is not None
+            p = told[label].get("p", 1.0)
+            if p < SURPRISE and (known is None or was_off):
+                off[label] = p
         if known is not None:
             told[label] = {"corrected": True}
         periods.append(Period(store.times[number], bags, bags.bag))
     device = block_device(config).get("device", "cpu")
     with progress.task("update", None):
         model = model.with_periods(*periods, n_thread=n_thread(config), device=device)
-    why = _refit(told, model) or proposed
+    why = _refit(off, model) or _of_before(before)
     if why and context.update == "first":
         progress.log(f"update: a new fit: {why}")
         return None
@@ -164,7 +171,7 @@ def update_model(context: StageContext, now: Mapping[str, Any]) -> dict[str, Any
     last = next(each for each in reversed(stores) if each.in_training.any())
     about = told_model(model, last, store.ids, sized_to)
     far = {label: texts for label, texts in far.items() if texts}
-    return {**summary, **about, "updated": told, "far": far, "refit": why}
+    return {**summary, **about, "updated": told, "far": far, "off": off, "refit": why}
 
 
 def _other_fit(context: StageContext, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -261,13 +268,21 @@ def _far(
     ]
 
 
-def _refit(told: Mapping[str, Mapping[str, Any]], model: Any) -> str:
+def _refit(off: Mapping[str, float], model: Any) -> str:
     """Return why a new fit is proposed; empty if it is not."""
-    off = [label for label, row in told.items() if row.get("p", 1.0) < SURPRISE]
     if off:
-        return f"the counts of {name_first(off)} are further off than the fit foresaw"
+        return f"the counts of {name_first(list(off))} are further off than the fit foresaw"
     weight = model.posterior_.weight
     left = float(weight.sum() ** 2 / (weight**2).sum())
     if weight.size > 2 * FEW_MEMBERS and left < FEW_MEMBERS:
-        return f"few draws of the hyperparameters suit the new counts ({left:.1f} of {weight.size})"
+        return f"{_FEW} ({left:.1f} of {weight.size})"
     return ""
+
+
+def _of_before(summary: Mapping[str, Any]) -> str:
+    """Return why an update proposed a fit before its periods were kept; empty elsewhere.
+
+    Draws are as many as the weights of now say: a count that is put right gives them back.
+    """
+    why = str(summary.get("refit", ""))
+    return "" if summary.get("off") or why.startswith(_FEW) else why

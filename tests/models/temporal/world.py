@@ -111,25 +111,12 @@ def dense_regression() -> Dense:
     model = model_of(kernel=kernel, likelihood="normal", n_moving=n, priors="none")
     held = Held(model, [Period(t, bags) for t, bags in zip(times, every, strict=True)])
     state = held.best()
-    fixed, params = state.fixed, state.params
-    base, mean = float(fixed["base_rate"][0]), float(params["mean"][0])
+    base, mean = float(state.fixed["base_rate"][0]), float(state.params["mean"][0])
     inputs = np.column_stack([every[0].x, np.arange(n)])
-    z = model._scaled(params | fixed, inputs, coords)
-    whole = model._whole(fixed)
-    (first, second), theta = model.text(fixed).times, model.text(fixed).split(params["time"])
-    lags = (np.array(times)[:, None] - np.array(times)).ravel()
-    space = whole.left.matrix(params["theta"][:2], z, z)  # type: ignore[attr-defined]
-    areas = whole.right.matrix(params["theta"][2:], z, z)  # type: ignore[attr-defined]
-    k = np.kron(first.covariance(theta[0], lags).reshape(3, 3), space)
-    k += np.kron(second.covariance(theta[1], lags).reshape(3, 3), areas)
-    noise = np.exp(float(params["log_noise"][0])) + np.exp(2 * float(params["log_area_noise"][0]))
+    k, noise = _dense_prior(model, state, inputs, coords, times)
     whole_cov = base**2 * k + noise * np.eye(3 * n)
-    off = np.concatenate([bags.y for bags in every]) - base * mean
-    evidence = -0.5 * (
-        off @ np.linalg.solve(whole_cov, off)
-        + np.linalg.slogdet(whole_cov)[1]
-        + 3 * n * np.log(2 * np.pi)
-    )
+    y = np.concatenate([bags.y for bags in every])
+    off = y - base * mean
     return Dense(
         held,
         state,
@@ -138,5 +125,41 @@ def dense_regression() -> Dense:
         coords,
         mean + base * k @ np.linalg.solve(whole_cov, off),
         k - base**2 * k @ np.linalg.solve(whole_cov, k),
-        float(evidence),
+        dense_evidence(model, state, inputs, coords, times, y),
     )
+
+
+def dense_evidence(
+    model: SpaceTime,
+    state: State,
+    inputs: np.ndarray,
+    coords: np.ndarray,
+    times: list[float],
+    y: np.ndarray,
+) -> float:
+    """Return the log density of normal responses (n_period * n,), of those that are numbers."""
+    base, mean = float(state.fixed["base_rate"][0]), float(state.params["mean"][0])
+    k, noise = _dense_prior(model, state, inputs, coords, times)
+    known = np.flatnonzero(np.isfinite(y))
+    cov = base**2 * k[np.ix_(known, known)] + noise * np.eye(known.size)
+    off = y[known] - base * mean
+    square = off @ np.linalg.solve(cov, off)
+    logdet = np.linalg.slogdet(cov)[1]
+    return float(-0.5 * (square + logdet + known.size * np.log(2 * np.pi)))
+
+
+def _dense_prior(
+    model: SpaceTime, state: State, inputs: np.ndarray, coords: np.ndarray, times: list[float]
+) -> tuple[np.ndarray, float]:
+    """Return the covariance of ``f`` over periods and pixels, and the variance of the noise."""
+    fixed, params, n = state.fixed, state.params, len(times)
+    z = model._scaled(params | fixed, inputs, coords)
+    whole = model._whole(fixed)
+    (first, second), theta = model.text(fixed).times, model.text(fixed).split(params["time"])
+    lags = (np.array(times)[:, None] - np.array(times)).ravel()
+    space = whole.left.matrix(params["theta"][:2], z, z)  # type: ignore[attr-defined]
+    areas = whole.right.matrix(params["theta"][2:], z, z)  # type: ignore[attr-defined]
+    k = np.kron(first.covariance(theta[0], lags).reshape(n, n), space)
+    k += np.kron(second.covariance(theta[1], lags).reshape(n, n), areas)
+    noise = np.exp(float(params["log_noise"][0])) + np.exp(2 * float(params["log_area_noise"][0]))
+    return k, noise
