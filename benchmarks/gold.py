@@ -9,7 +9,7 @@ areas, counts and noise of :mod:`benchmarks.trust` (40, 100 cases each, sd 0.2),
 chains are those of :mod:`benchmarks.exact_posterior`. How the model differs from them is what its
 inference costs; what they themselves do not cover is the prior's, and no inference would mend it.
 Each country leaves a line in ``build/gold``; the same command goes on where it ended. Writes
-``benchmarks/results/gold.json``.
+``benchmarks/results/gold.json``, which keeps the designs that were not asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.grids import matern
 from benchmarks.hmc import effective_size, sample, split_rhat
 from benchmarks.prior_draws import Design, make_geometry
 from benchmarks.records import hash_settings, run_missing
-from benchmarks.report import RESULTS, parsed, write_results
+from benchmarks.report import RESULTS, marked_as_older, parsed, read_results, write_results
 from models import Bags, VBAgg
 from models.backend.arrays import segment_sum
 from models.gp.scaling import kernel_of
@@ -320,7 +320,10 @@ def main() -> None:
             found[name]["areas"],
             [record["mixed"] for record in records],
         )
-    write_results(args.results / "gold.json", found)
+    path = args.results / "gold.json"
+    kept = {name: each for name, each in read_results(path).items() if name not in found}
+    marked_as_older(kept.values(), path)
+    write_results(path, {**kept, **found})
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from geo.core.errors import InputError, Problem
+from pipeline.config.recorded import without_idle
 from pipeline.config.schema import Config
 from pipeline.products.products import (
     AREAS_CSV,
@@ -139,7 +140,7 @@ def open_side(directory: Path, label: str | None = None) -> Side:
         raise InputError(Problem(label, found, "run `disagg run` on its configuration first"))
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
-        config = Config.model_validate(run["config"], context={"base": directory})
+        config = Config.model_validate(without_idle(run["config"]), context={"base": directory})
     except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
         found = f"{path} does not describe a run ({type(error).__name__})"
         raise InputError(Problem(label, found, "run it again with this version")) from None

@@ -143,6 +143,11 @@ def select_pixels(
         skipped |= on_grid & (given.weights.to_numpy(np.float64) == 0)
     # An area without a count and a usable pixel cannot be predicted; it is no problem either.
     uncounted = np.zeros(n_area, bool) if y is None else np.isnan(y)
+    nobody = on_grid & ~inhabited
+    # Of a period alone: counts of a series are added up here.
+    zero = np.zeros(n_area, bool)
+    if config.series is None and given.weights is None and given.known is not None:
+        zero = nobody & (given.known.to_numpy(np.float64) == 0)
     # Areas with an invalid polygon are reported already.
     empty = (size == 0) & ~skipped & ~uncounted & measurable(areas)
     counted = np.zeros(n_area, bool) if y is None else (y != 0) & ~uncounted
@@ -192,7 +197,8 @@ def select_pixels(
         "of_pixels": int(keep.size),
         "weight": written.lost,
         "areas": [str(i) for i in ids[skipped]],
-        "uninhabited": [str(i) for i in ids[on_grid & ~inhabited & (skipped | uncounted)]],
+        "uninhabited": [str(i) for i in ids[nobody & (skipped | uncounted)]],
+        "zero": [str(i) for i in ids[zero]],
         "unpredicted": [str(i) for i in ids[uncounted & (size == 0)]],
     }
     return Bags(

@@ -83,9 +83,10 @@ def _no_counts(column: str, y: np.ndarray, people: np.ndarray | None) -> str:
     given = y[known]
     if given.size < N_MANY:
         return ""
-    if given.min() == given.max() > 1:  # ones may be single cases of a rare disease
+    # Ones may be single cases of a rare disease, and few known counts the same by chance.
+    if given.min() == given.max() > 1 and known.mean() > 0.5:
         return f"column {column!r} is {given[0]:,.10g} for every area"
-    if people is not None and (given > 0).all():
+    if people is not None and (given > 0).all() and (people[known] > 0).all():
         ratio = people[known] / given
         if np.median(given) >= MIDDLE and np.abs(ratio / np.median(ratio) - 1).max() < ALIKE:
             rate = 1.0 / float(np.median(ratio))

@@ -42,8 +42,8 @@ def not_kept(tiers: Sequence[Tier], to: str) -> Iterator[str]:
         dropped = given & ~np.isfinite(tier.target)
         scaled = given & ~dropped & ~_kept(tier)
         for which, what in (
-            (dropped & (tier.inside > 0), "dropped: those of the parts contradict and hold"),
-            (dropped & (tier.inside == 0), "dropped: nobody lives there in mapped pixels"),
+            (dropped & ~tier.nobody, "dropped: those of the parts contradict and hold"),
+            (dropped & tier.nobody, "dropped: nobody lives there in mapped pixels"),
             (scaled, "scaled: those of areas around contradict and hold"),
         ):
             n = int(which.sum())

@@ -116,12 +116,10 @@ class Observed:
         """Return what has a count of its own, areas and unions of them, and where each lies."""
         n, found = self.cases.size, self.together
         hidden = np.zeros(n, bool) if self.why is None else self.why == SUPPRESSED
-        empty = np.zeros(n, bool) if self.empty is None else self.empty
-
-        def filled(values: np.ndarray) -> np.ndarray:
-            return np.where(empty & np.isnan(values), 0.0, values)
-
-        own = _Parts(names, filled(self.cases), filled(self.tested), hidden)
+        # Of a count that was reported the number tested is not known: it is not filled.
+        nothing = np.zeros(n, bool) if self.empty is None else self.empty & np.isnan(self.cases)
+        cases, tested = (np.where(nothing, 0.0, own) for own in (self.cases, self.tested))
+        own = _Parts(names, cases, tested, hidden)
         if found is None or not overlaps.fine.size:
             return own, overlaps
         joined = _Parts(

@@ -35,6 +35,8 @@ class Conflict:
         Sum of the totals of its parts.
     kept : bool
         Whether the area's total holds, and those of its parts were scaled; else it was dropped.
+    nobody : bool
+        Whether nobody lives in its mapped pixels.
     """
 
     level: str
@@ -42,14 +44,16 @@ class Conflict:
     total: float
     inside: float
     kept: bool
+    nobody: bool = False
 
     def __str__(self) -> str:
         """Say what contradicts what, by how much, and what holds."""
-        if self.inside == 0:
+        if self.nobody:
             return f"{self.level} {self.area}: {self.total:,.0f}, but nobody lives in mapped pixels"
-        gap = (
-            f"{100 * (self.inside / self.total - 1):+.2g} %" if self.total > 0 else "its total is 0"
-        )
+        gap = "its total is 0"
+        if self.total > 0:
+            more = 100 * (self.inside / self.total - 1)
+            gap = f"{more:+.2g} %" if abs(more) < 99 else f"{more:+,.0f} %"
         holds = "its total holds" if self.kept else "those of its parts hold"
         return (
             f"{self.level} {self.area}: {self.total:,.0f}, but its parts add up to "
@@ -109,6 +113,12 @@ class Tier:
     scale: np.ndarray = field(init=False)
     factor: np.ndarray = field(init=False)
     total: np.ndarray = field(init=False)
+
+    @property
+    def nobody(self) -> np.ndarray:
+        """Areas without cases in any draw: (n_area,) bool."""
+        found: np.ndarray = self.drawn.mean(axis=0) <= LEAST
+        return found
 
     def __post_init__(self) -> None:
         """Keep the totals as they were given."""
@@ -223,7 +233,8 @@ def _settle(
                 tier.scale[k] = total / inside[k]
             continue
         kept = bool(inside[k] > 0 and tier.rank < first[k])
-        conflicts.append(Conflict(tier.level.name, name, total, float(inside[k]), kept))
+        nobody = bool(tier.nobody[k])
+        conflicts.append(Conflict(tier.level.name, name, total, float(inside[k]), kept, nobody))
         if kept:
             tier.scale[k] = total / (inside[k] + middle[k])
         else:

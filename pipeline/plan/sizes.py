@@ -34,6 +34,7 @@ from pipeline.storage.location import is_remote
 from pipeline.storage.windows import copy_at
 from pipeline.store.aligned_grid import TILE, Layer
 from pipeline.store.bag_writer import CHUNK_PIXELS, bag_order
+from pipeline.store.series_store import SHARES
 
 PIXEL_BYTES = 40  # of weight, coordinates and index in the bag store; a covariate adds 4
 TABLE_CHUNK = 65536  # bags in a chunk of the store's tables, which are padded to whole chunks
@@ -115,7 +116,6 @@ class Periods:
         mapped = {latest, *periods_to_map(series, output.periods, latest)[0]}
         windows, _ = windows_of(series, output.windows, output.forecast)
         moving, after = len(config.moving()), set(series.following(output.forecast))
-        years = n / (series.season_length or n)
         scored = sum(min(AHEAD, k) for k in range(1, min(ORIGINS, n - LEAST_HISTORY) + 1))
         return cls(
             n,
@@ -127,8 +127,15 @@ class Periods:
             moving,
             output.forecast,
             sum(len(after.intersection(each.labels)) for each in windows),
-            min(MOST_MAPPED, round(A_YEAR * years) if years >= 1 else n) if moving else 1,
+            _stand_ins(n, series.season_length) if moving else 1,
         )
+
+
+def _stand_ins(n: int, season: float | None) -> int:
+    """Return from how many past periods a forecast takes what moves."""
+    if season is None or n >= season:
+        return min(MOST_MAPPED, n if season is None else round(A_YEAR * n / season))
+    return SHARES if n > 1 else 1
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ def with_uninhabited(table: pd.DataFrame, store: BagStore) -> pd.DataFrame:
         Its areas, in any order.
     """
     left = store.attrs.get("left_out", {})
-    empty = left.get(_KEY, [])  # stores of before have none
-    zero = [area for area in left.get("areas", []) if area in set(empty)]
+    empty, zero = left.get(_KEY, []), left.get("zero", [])  # stores of before have none
     result = table.reindex([*table.index, *zero])
     result["in_training"] = np.arange(len(result)) < len(table)
     result.loc[table.index, "in_training"] = table["in_training"]

@@ -23,6 +23,7 @@ from pipeline.config.document import Document, merged
 from pipeline.config.explain import explain_errors
 from pipeline.config.local_inputs import local_inputs
 from pipeline.config.reader import missing_files
+from pipeline.config.recorded import without_idle
 from pipeline.config.schema import Config
 from pipeline.core.code import run_versions
 from pipeline.core.plugins import load_plugins
@@ -133,7 +134,8 @@ def _validated(path: Path, data: dict[str, Any], record: Mapping[str, Any]) -> C
     source = Storage().place(record.get("config_file") or path)
     document = Document(source, data, {})
     try:
-        config = Config.model_validate(data, context={"base": path.resolve().parent})
+        base = {"base": path.resolve().parent}
+        config = Config.model_validate(without_idle(data), context=base)
     except ValidationError as error:
         shown = Document(path, data, {})
         details = error.errors(include_url=False)

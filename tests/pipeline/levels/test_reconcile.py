@@ -179,6 +179,17 @@ def test_a_total_of_an_area_where_nobody_lives_is_dropped_and_named():
     assert np.isfinite(raked.tiers[2].total).all()
 
 
+def test_parts_whose_totals_are_all_0_are_no_empty_land():
+    """Totals of districts are 0, where people live; that of their region is dropped."""
+    tiers, people, *_ = tree([5, NAN, NAN], [0, 0, 0, NAN, NAN, NAN],
+                             order=("region", "district", "country"))  # fmt: skip
+    raked = rake(tiers, people)
+    assert str(raked.conflicts[0]).startswith("region r0: 5, but its parts add up to 0 (-100 %)")
+    said = list(not_kept(raked.tiers, "tot"))
+    text = "the only total of the level region is dropped: those of the parts contradict and hold"
+    assert text in said
+
+
 def test_factors_of_nought_and_draws_that_cannot_be_scaled_are_told(world):
     district = [0.0, 90.0, 400.0, NAN, NAN, NAN]
     tiers, people, *_ = tree([NAN] * 3, district)

@@ -352,7 +352,7 @@ def test_a_series_is_foreseen_and_grows_with_its_periods(tmp_path: Path) -> None
         sizes = measure_inputs(config)
         plans_of[n] = plans.foresee(plans.settled(config, sizes), sizes, probe_of, 1)
     short, long = plans_of[3], plans_of[6]
-    assert short.sizes.periods == Periods(3, 3, 4, 0, 0, 0, 1, 1, 0, 3)
+    assert short.sizes.periods == Periods(3, 3, 4, 0, 0, 0, 1, 1, 0, 6)
     assert long.sizes.periods == Periods(
         6, 3, 7, 0, 0, 6, 1, 1, 0, 6
     )  # from 3 months: 3, 2 and 1 ahead

@@ -154,6 +154,24 @@ def test_totals_miss_nothing_where_nobody_lives(files: Any, count: str) -> None:
     assert country["observed_why"] == "no count: M07"
 
 
+def test_numbers_tested_where_nobody_lives_are_not_taken_for_0(files: Any) -> None:
+    """Their positives are known, and how many were tested is not in the store."""
+    files.population[files.pixels(4)] = 0.0
+    files.raster("population.tif", files.population)
+    rows = ["code,cases,n", *(f"{area},{k + 1},{10 * k + 20}" for k, area in enumerate(files.ids))]
+    rows[5] = "M04,0,5000"
+    (files.directory / "cases.csv").write_text("\n".join(rows) + "\n")
+    run(
+        files,
+        counts={"path": "cases.csv", "value": "cases", "tested": "n"},
+        model={"likelihood": "binomial", "inducing": 5},
+    )
+    (country,) = pd.read_csv(files.directory / "out/levels_country.csv").to_dict("records")
+    assert country["observed"] == 45 - 5
+    assert np.isnan(country["tested"])
+    assert np.isnan(country["observed_rate"])
+
+
 def test_repaired_areas_are_those_of_the_table(files: Any) -> None:
     west, south, east, north = files.polygons[4].bounds
     middle = (west + east) / 2
