@@ -58,16 +58,23 @@ class MixturePrediction:
             raise ParameterError(msg)
 
     @classmethod
-    def of(cls, each: Sequence[Prediction | MixturePrediction]) -> MixturePrediction:
-        """Return the mixture of some distributions, each as probable as another."""
+    def of(
+        cls, each: Sequence[Prediction | MixturePrediction], counts: Sequence[int] = ()
+    ) -> MixturePrediction:
+        """Return the mixture of some distributions, each as probable as another.
+
+        With ``counts`` they are as probable as if each were there so many times.
+        """
         parts, weights = list[Prediction](), list[np.ndarray]()
-        for own in each:
+        times = counts or [1] * len(each)
+        for own, n in zip(each, times, strict=True):
+            share = n / sum(times)
             if isinstance(own, MixturePrediction):
                 parts += own.parts
-                weights.append(np.asarray(own.weights) / len(each))
+                weights.append(np.asarray(own.weights) * share)
             else:
                 parts.append(own)
-                weights.append(np.full(1, 1.0 / len(each)))
+                weights.append(np.full(1, share))
         return cls(tuple(parts), np.concatenate(weights))
 
     @property

@@ -38,9 +38,12 @@ class MovingPlaces:
         """Open the grids; None if nothing moves."""
         if not self.like:
             return None
+        opened = {
+            place: open_aligned_grid(place)
+            for place in dict.fromkeys((*self.like, *self.rest, *self.each))
+        }
         like, rest, each = (
-            [open_aligned_grid(place) for place in places]
-            for places in (self.like, self.rest, self.each)
+            [opened[place] for place in places] for places in (self.like, self.rest, self.each)
         )
         return MovingGrids(like, rest, each, self.own)
 
@@ -97,11 +100,13 @@ class MovingGrids:
         """
         names: Any = self.like[0].attrs["covariates"]
         kept = np.array([name in self.own for name in names], dtype=bool)
-        found = []
+        read: dict[int, np.ndarray] = {}  # a period may stand several times
         for group in self.each:
-            own = read_part(group, "covariates", slice(None), rows, cols)[:, wanted]
-            found.append(np.where(np.isfinite(own) & ~kept[:, None], own, x).astype(x.dtype))
-        return found
+            if id(group) not in read:
+                own = read_part(group, "covariates", slice(None), rows, cols)[:, wanted]
+                known = np.isfinite(own) & ~kept[:, None]
+                read[id(group)] = np.where(known, own, x).astype(x.dtype)
+        return [read[id(group)] for group in self.each]
 
     def _mean(
         self, groups: Sequence[Any], rows: slice, cols: slice, wanted: np.ndarray

@@ -11,7 +11,7 @@ share a pass: the same pixels are evaluated period after period, for what holds 
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -127,8 +127,9 @@ class Moments:
             here = put(pixels.inputs(part))
             coords = put(pixels.coords[part])
             predict = self.predict or self.model.predict_pixels
-            each = [predict(put(x), coords) for x in pixels.alternatives(part)]
-            prediction = each[0] if len(each) == 1 else MixturePrediction.of(each)
+            inputs, counts = _distinct(pixels.alternatives(part))
+            each = [predict(put(x), coords) for x in inputs]
+            prediction = each[0] if len(each) == 1 else MixturePrediction.of(each, counts)
             at_mean = prediction
             if len(each) > 1 and any(layer.product.of_pixels for layer in self.wanted):
                 at_mean = predict(here, coords)  # what is asked of one place in the covariates
@@ -141,6 +142,13 @@ class Moments:
                     at = tile.row + pixels.row[part], tile.col + pixels.col[part]
                     values = values * self.factor[at]
                 found[number, part] = values
+
+
+def _distinct(inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[int]]:
+    """Return the inputs that differ, and how often each is there: one period may stand twice."""
+    counts = Counter(x.tobytes() for x in inputs) if len(inputs) > 1 else {b"": 1}
+    first = {x.tobytes(): x for x in reversed(inputs)} if len(inputs) > 1 else {b"": inputs[0]}
+    return [first[key] for key in counts], list(counts.values())
 
 
 def predicted(

@@ -181,3 +181,12 @@ def test_wrong_parts_and_weights_are_refused():
     for weights in ([0.5, 0.4], [1.5, -0.5], [1.0]):
         with pytest.raises(ParameterError, match="weights"):
             MixturePrediction((part, part), np.array(weights))
+
+
+def test_counts_are_as_if_each_were_there_so_many_times():
+    one, other = _mixture("exp", (0.7, 0.3)), _mixture("exp", (1.0,), seed=3).parts[0]
+    short = MixturePrediction.of([one, other], [5, 1])
+    long = MixturePrediction.of([one] * 5 + [other])
+    np.testing.assert_allclose(short.mean, long.mean)
+    np.testing.assert_allclose(short.quantile(0.95), long.quantile(0.95), rtol=1e-6)
+    np.testing.assert_allclose(short.weights, [7 / 12, 3 / 12, 2 / 12])
