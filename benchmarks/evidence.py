@@ -161,6 +161,7 @@ def values() -> dict[str, Any]:
         "designs": [name for name in figures("designs")["designs"] if records("designs", name)],
         "worlds": [mean("noise", name, "pixels", "coverage", "0.9") for name in noisy],
         "gold": figures("gold")["poisson"],
+        "noisy": figures("gold")["noisy-40"],
         "madagascar": _madagascar(),
         "elevators": figures("elevators"),
         "months": figures("months"),
