@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from geo.core.columns import AREA_ID
@@ -20,6 +20,7 @@ from pipeline.ingest.examine import Examined, examine
 from pipeline.ingest.inputs import Inputs, describe_inputs
 from pipeline.ingest.period_files import period_problems
 from pipeline.ingest.points import describe_points
+from pipeline.ingest.suspicions import OF_ALL_COUNTS
 from pipeline.ingest.zone_months import ZoneTotals
 from pipeline.storage.location import Place
 from pipeline.store.aligned_grid import GridSummary
@@ -101,7 +102,18 @@ def checked(
                     found |= ZoneTotals(local, inputs.areas, []).told()
         except InputError as error:
             problems = list(error.problems)
-    return Checked(problems, examined[0] if examined else None, found, ids)
+    return Checked(problems, _of_whole(examined[0], problems) if examined else None, found, ids)
+
+
+def _of_whole(examined: Examined, problems: Sequence[Problem]) -> Examined:
+    """Leave out what is said of a column some of whose cells cannot be read: they are not in it."""
+    broken = {each.place.partition(" row ")[0] for each in problems if " row " in each.place}
+    kept = [
+        each
+        for each in examined.suspicions
+        if each.code not in OF_ALL_COUNTS or each.place not in broken
+    ]
+    return replace(examined, suspicions=tuple(kept))
 
 
 def _of_counts(config: Config, inputs: Inputs) -> list[Problem]:

@@ -19,6 +19,8 @@ from pipeline.ingest.profile import CountProfile, Extremes
 from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.store.level_areas import level_overlap, titles_of
 
+#: Codes of what is said of all counts together, not of single ones.
+OF_ALL_COUNTS = ("zeros", "shares", "column", "rate")
 N_NAMED = 5
 N_MANY = 10  # areas from which a pattern of the counts says something
 N_WHOLE, SPREAD, MIDDLE = 20, 5.0, 10.0  # areas, spread of their people, median: whole percentages

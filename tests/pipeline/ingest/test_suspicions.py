@@ -140,6 +140,16 @@ def test_shares_taken_for_counts(files: Any) -> None:
         assert column in said["shares"] if told else said == {}
 
 
+def test_nothing_is_said_of_a_column_from_the_cells_alone_that_can_be_read(files: Any) -> None:
+    """Most counts have a mark of thousands: the others are 0, and not all areas are."""
+    files.counts([(area, "0" if k % 3 else "2;468") for k, area in enumerate(files.ids)])
+    checked = check_inputs(files.config())
+    assert "2;468" in str(checked.problems[0])
+    assert "zeros" not in by_code(checked)
+    files.counts([(area, "0") for area in files.ids])
+    assert "zeros" in found(files)
+
+
 def test_percentages_are_told_by_the_people_they_do_not_grow_with() -> None:
     from pipeline.ingest.suspicions import _shares
 
