@@ -274,7 +274,11 @@ def _smooth(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _where() -> str:
-    return " | ".join(traceback.format_exc().strip().splitlines()[-7:])[-700:]
+    """Return the last calls of a failure, without the directories of this machine."""
+    text = " | ".join(traceback.format_exc().strip().splitlines()[-7:])
+    for base in (Path(__file__).parents[1], Path(os.__file__).parent):
+        text = text.replace(f"{base}{os.sep}", "")
+    return text[-700:]
 
 
 class _limited:
