@@ -107,7 +107,8 @@ def checked(
 
 def _of_whole(examined: Examined, problems: Sequence[Problem]) -> Examined:
     """Leave out what is said of a column some of whose cells cannot be read: they are not in it."""
-    broken = {each.place.partition(" row ")[0] for each in problems if " row " in each.place}
+    parts = [each.place.partition(") row ") for each in problems]
+    broken = {f"{place})" for place, row, _ in parts if row}
     kept = [
         each
         for each in examined.suspicions

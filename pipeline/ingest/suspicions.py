@@ -15,6 +15,7 @@ from geo.grids.overlaps import People, name_overlaps
 from geo.sources.source import Source
 from pipeline.config.schema import Config
 from pipeline.ingest.extent import box_in_degrees, measurable
+from pipeline.ingest.misplaced import SWAP
 from pipeline.ingest.profile import CountProfile, Extremes
 from pipeline.ingest.raster_suspicions import Suspicion
 from pipeline.store.level_areas import level_overlap, titles_of
@@ -211,8 +212,7 @@ def swapped_suspicions(
         f"span {west:.4g} to {east:.4g} in x and {south:.4g} to {north:.4g} in y, where no raster "
         "is; with x and y exchanged they lie on the rasters"
     )
-    remedy = "write longitude first, then latitude (QGIS: Swap X and Y coordinates)"
-    return [Suspicion("swapped", f"areas ({config.areas.path})", text, remedy)]
+    return [Suspicion("swapped", f"areas ({config.areas.path})", text, SWAP)]
 
 
 def coverage_suspicions(

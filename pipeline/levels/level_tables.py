@@ -50,14 +50,14 @@ class Observed:
     @classmethod
     def of(cls, table: pd.DataFrame, training: Level) -> Observed:
         """Take the columns of the table of ``areas.csv``; areas that it lacks have no count."""
+        told = table["in_training"] | uninhabited(table, list(table.index))
 
         def column(name: str) -> np.ndarray:
             if name not in table:
                 return np.full(len(training), np.nan)
-            known = table[name].where(table["in_training"] | empty_row)
+            known = table[name].where(told)
             return known.reindex(training.ids).to_numpy(np.float64)
 
-        empty_row = uninhabited(table, list(table.index))
         cases = column("observed")
         why = np.where(np.isfinite(cases), "", "no count was given").astype(object)
         why[np.isfinite(column(LOWER))] = SUPPRESSED

@@ -146,8 +146,11 @@ class Moments:
 
 def _distinct(inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[int]]:
     """Return the inputs that differ, and how often each is there: one period may stand twice."""
-    counts = Counter(x.tobytes() for x in inputs) if len(inputs) > 1 else {b"": 1}
-    first = {x.tobytes(): x for x in reversed(inputs)} if len(inputs) > 1 else {b"": inputs[0]}
+    if len(inputs) == 1:
+        return list(inputs), [1]
+    keys = [x.tobytes() for x in inputs]
+    first = dict(zip(reversed(keys), reversed(inputs), strict=True))
+    counts = Counter(keys)
     return [first[key] for key in counts], list(counts.values())
 
 
